@@ -11,7 +11,7 @@ use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
-use crate::policies::applied::Applied;
+use crate::policies::applied::{Applied, Counting};
 use crate::{clock, config, ending, reply, top};
 use redis_throttle_engine::algorithms::{NewState, Rule};
 use redis_throttle_engine::bounds::Cost;
@@ -41,7 +41,8 @@ pub fn run(
         }
         (RuleSource::Policy(usage), Step::Reserve(hold)) => {
             let now = clock::now();
-            let reserving = ByPolicy::new(&usage, call.key_name(), id, hold, true, now)?;
+            let reserving =
+                ByPolicy::new(&usage, call.key_name(), id, hold, Counting::Counted, now)?;
             let taken = reserving.take(command, call, now);
             if taken.is_err() {
                 reserving.applied.count_error();
@@ -82,7 +83,7 @@ fn take_step(
 pub fn peek(command: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let request = hold(call.args_after_word(), config::sliding_log_slots())?;
     let now = clock::now();
-    let mut reserving = Reserving::new(request, call.key_name(), false, now)?;
+    let mut reserving = Reserving::new(request, call.key_name(), Counting::NotCounted, now)?;
     let decision = match reserving.looks() {
         true => {
             let mut key = call.only_key()?.open_for_reading();
@@ -115,7 +116,7 @@ fn settle(
     step: Step,
 ) -> Result<(), CommandError> {
     let now = clock::now();
-    let applied = reservable(usage, call.key_name(), false, now)?;
+    let applied = reservable(usage, call.key_name(), Counting::NotCounted, now)?;
     let committed = take_step(command, call, &applied.request.rule, id, step, now)?;
     if !committed.is_zero() {
         applied.count_charge(committed);
@@ -123,19 +124,19 @@ fn settle(
     Ok(())
 }
 
-/// Finds the policy in effect for the key `subject`, whose rule must support reservations. An error
-/// of the policy is counted if `counts` is set.
+/// Finds the policy in effect for the key `subject`, whose rule must support reservations.
+/// `counting` applies to an error.
 fn reservable<'call>(
     usage: &Usage<'call>,
     subject: &[u8],
-    counts: bool,
+    counting: Counting,
     now: Instant,
 ) -> Result<Applied<'call>, RuleError> {
-    let applied = Applied::new(usage, subject, now).map_err(|unfit| unfit.error(counts))?;
+    let applied = Applied::new(usage, subject, counting, now)?;
     if applied.request.rule.is_reservable() {
         return Ok(applied);
     }
-    if counts {
+    if counting == Counting::Counted {
         applied.count_error();
     }
     Err(RuleError::Grammar(GrammarError::PolicyNotReservable))
@@ -167,29 +168,29 @@ pub struct ByPolicy<'call> {
 
 impl<'call> Reserving<'call> {
     /// Parses a rule that is passed as one argument and starts with `RESERVE`, and looks up its
-    /// policy. An error of the policy is counted if `counts` is set.
+    /// policy. `counting` applies to an error of the policy.
     #[cold]
     #[inline(never)]
     pub fn read(
         subject: &[u8],
         rule: &'call [u8],
-        counts: bool,
+        counting: Counting,
         now: Instant,
     ) -> Result<Self, RuleError> {
-        Self::new(packed_hold(rule, config::sliding_log_slots())?, subject, counts, now)
+        Self::new(packed_hold(rule, config::sliding_log_slots())?, subject, counting, now)
     }
 
     fn new(
         request: HoldRequest<'call>,
         subject: &[u8],
-        counts: bool,
+        counting: Counting,
         now: Instant,
     ) -> Result<Self, RuleError> {
         let HoldRequest { id, source, hold } = request;
         Ok(match source {
             RuleSource::Call(rule) => Self::ByRule { rule, id, hold },
             RuleSource::Policy(usage) => {
-                Self::ByPolicy(ByPolicy::new(&usage, subject, id, hold, counts, now)?)
+                Self::ByPolicy(ByPolicy::new(&usage, subject, id, hold, counting, now)?)
             }
         })
     }
@@ -245,10 +246,10 @@ impl<'call> ByPolicy<'call> {
         subject: &[u8],
         id: &'call [u8],
         hold: Hold,
-        counts: bool,
+        counting: Counting,
         now: Instant,
     ) -> Result<Self, RuleError> {
-        let applied = reservable(usage, subject, counts, now)?;
+        let applied = reservable(usage, subject, counting, now)?;
         let hold = Hold { is_shadow: applied.is_shadow(), ..hold };
         Ok(Self { applied, id, hold, creates: false })
     }

@@ -8,7 +8,7 @@ use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, CommitError, Committed};
 use crate::leases::{command as leases, set as holders};
-use crate::policies::applied::Applied;
+use crate::policies::applied::{Applied, Counting};
 use crate::reservations::Reserving;
 use crate::{clock, config, ending, reply, top};
 use arrayvec::ArrayVec;
@@ -68,7 +68,7 @@ type Decided = Result<(Row, Option<Write>), RuleError>;
 pub fn decide(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
     let mut rules = Each::new();
-    read(&mut rules, call, true, now)?;
+    read(&mut rules, call, Counting::Counted, now)?;
     let mut rows = Each::new();
     let (reply, mut committed);
     {
@@ -99,7 +99,7 @@ pub fn decide(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
 pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
     let mut rules = Each::new();
-    read(&mut rules, call, false, now)?;
+    read(&mut rules, call, Counting::NotCounted, now)?;
     let mut keys: Each<_> = Each::new();
     open(&rules, call, &mut keys, KeyName::open_for_reading)?;
     let (mut rows, mut writes) = (Each::new(), Each::new());
@@ -110,11 +110,11 @@ pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Reads the rules in the call's order. An error of a policy is counted if `counts` is set.
+/// Reads the rules in the call's order. `counting` applies to an error of a policy.
 fn read<'call>(
     rules: &mut Each<Rule<'call>>,
     call: &Call<'call>,
-    counts: bool,
+    counting: Counting,
     now: Instant,
 ) -> Result<(), CommandError> {
     if call.args().len() > 2 * RULES_MAX + 1 {
@@ -128,11 +128,11 @@ fn read<'call>(
             Ok(Asked::Units(request)) => rules.push(Rule::Counted(request)),
             Ok(Asked::Lease(request)) => rules.push(Rule::Lease(request)),
             Err(GrammarError::UseNotHere) => {
-                let found = ByPolicy::read(key, rule, counts, now);
+                let found = ByPolicy::read(key, rule, counting, now);
                 rules.push(Rule::ByPolicy(found.map_err(|error| in_rule(at, error))?));
             }
             Err(GrammarError::ReserveNotHere) => {
-                let read = Reserving::read(key, rule, counts, now);
+                let read = Reserving::read(key, rule, counting, now);
                 rules.push(Rule::Reserve(read.map_err(|error| in_rule(at, error))?));
             }
             Err(error) => return Err(in_rule(at, RuleError::Grammar(error))),
@@ -328,11 +328,11 @@ impl<'call> ByPolicy<'call> {
     fn read(
         subject: &[u8],
         rule: &'call [u8],
-        counts: bool,
+        counting: Counting,
         now: Instant,
     ) -> Result<Self, RuleError> {
         let usage = packed_usage(rule).and_then(Usage::in_full).map_err(RuleError::Grammar)?;
-        let applied = Applied::new(&usage, subject, now).map_err(|unfit| unfit.error(counts))?;
+        let applied = Applied::new(&usage, subject, counting, now)?;
         Ok(Self { applied, creates: false })
     }
 

@@ -33,18 +33,20 @@ pub struct Applied<'call> {
     counter: Counter<'call>,
 }
 
-/// The reason why no policy applies to a call.
-pub struct Unfit<'call> {
-    error: RuleError,
-    /// The counters for the error; `None` for a call of cost 0.
-    counter: Option<Counter<'call>>,
+/// The counting of a call, or of its error, for its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// The policy counts it.
+    Counted,
+    /// The policy does not count it, because the call stores nothing or gives units back.
+    NotCounted,
 }
 
 /// Decides a call under a policy and stores the result.
 pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
-    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(true))?;
+    let applied = Applied::new(&usage, call.key_name(), Counting::Counted, now)?;
     let taken = applied.take(id, call, now);
     if taken.is_err() {
         applied.count_error();
@@ -57,7 +59,7 @@ pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
 pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?;
     let now = clock::now();
-    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
+    let applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
     let decision = match applied.decide_unseen(Mode::Take, now) {
         Some(decision) => decision,
         None => applied.decide(&call.only_key()?.open_for_reading(), Mode::Take, now)?.decision,
@@ -97,7 +99,7 @@ fn settle(
 ) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?.unconditional()?;
     let now = clock::now();
-    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
+    let applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
     let (decision, integers);
     if applied.looks() {
         let key = call.only_key()?.open_for_writing();
@@ -123,15 +125,20 @@ fn settle(
 }
 
 impl<'call> Applied<'call> {
-    /// Finds the policy in effect for the key `subject` at `now`.
+    /// Finds the policy in effect for the key `subject` at `now`. `counting` applies to an error,
+    /// unless the call has cost 0.
     ///
     /// # Errors
     ///
-    /// [`Unfit`] if none applies, or its rule does not accept the call's options.
+    /// [`RuleError`] if no policy applies, or its rule does not accept the call's options.
     #[inline]
-    pub fn new(usage: &Usage<'call>, subject: &[u8], now: Instant) -> Result<Self, Unfit<'call>> {
+    pub fn new(
+        usage: &Usage<'call>,
+        subject: &[u8],
+        counting: Counting,
+        now: Instant,
+    ) -> Result<Self, RuleError> {
         let slots = config::sliding_log_slots();
-        let counted = |counter| (usage.given.cost != Some(Cost::ZERO)).then_some(counter);
         let found = policies::find(usage.policy, &usage.variants, now);
         let (rule, stance, counter) = match (found, usage.default) {
             (Some(found), _) => {
@@ -142,14 +149,12 @@ impl<'call> Applied<'call> {
                 (rule.with_slots(slots), Stance::Enforced, Counter::OfDefault(usage.policy))
             }
             (None, None) => {
-                return Err(Unfit { error: RuleError::NoPolicy, counter: counted(Counter::Other) });
+                return Err(refused(RuleError::NoPolicy, Counter::Other, usage, counting));
             }
         };
         match usage.request(rule) {
             Ok(request) => Ok(Self { request, stance, counter }),
-            Err(error) => {
-                Err(Unfit { error: RuleError::Grammar(error), counter: counted(counter) })
-            }
+            Err(error) => Err(refused(RuleError::Grammar(error), counter, usage, counting)),
         }
     }
 
@@ -320,13 +325,16 @@ impl<'call> Applied<'call> {
     }
 }
 
-impl Unfit<'_> {
-    /// Returns the error, and counts it if `is_counted` is set.
-    #[cold]
-    pub fn error(self, is_counted: bool) -> RuleError {
-        if let Some(counter) = self.counter.filter(|_| is_counted) {
-            counter.count_error();
-        }
-        self.error
+/// Counts `error` if `counting` says so and the call has a cost, and returns it.
+#[cold]
+fn refused(
+    error: RuleError,
+    counter: Counter<'_>,
+    usage: &Usage<'_>,
+    counting: Counting,
+) -> RuleError {
+    if counting == Counting::Counted && usage.given.cost != Some(Cost::ZERO) {
+        counter.count_error();
     }
+    error
 }
