@@ -12,7 +12,7 @@ use crate::{clock, config, error, fault, handler, info, top};
 use redis_module::{RedisString, Status, redis_module};
 use redis_module_macros::cron_event_handler;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Replaces the server's allocator in unit tests, which run without a server.
 #[cfg(test)]
@@ -145,22 +145,33 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     loader.make_words();
     // Nothing refuses the load from here on, which would leave the memory allocated.
     top::create();
-    LOADED_AFTER.store(api::load::commands_served().unwrap_or(UNCOUNTED), Relaxed);
+    *stage() = Stage::Loading { served: api::load::commands_served() };
     Ok(())
 }
 
-/// The number of commands that the server had served when it loaded the module. The number is kept
-/// until the first cron after the load, because the server may undo the load until then.
-/// [`UNCOUNTED`] if the server does not count, [`SETTLED`] after that cron, [`ENDING`] when the
-/// server shuts down.
-static LOADED_AFTER: AtomicU64 = AtomicU64::new(SETTLED);
-const UNCOUNTED: u64 = u64::MAX - 2;
-const SETTLED: u64 = u64::MAX - 1;
-const ENDING: u64 = u64::MAX;
+/// The stages of the module's life that decide if the server may unload it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The module was loaded, and no cron has run since: the server may still undo the load.
+    Loading {
+        /// The number of commands that the server had served at the load; `None` if the server does
+        /// not count.
+        served: Option<u64>,
+    },
+    /// A cron has run since the load.
+    Settled,
+    /// The server shuts down.
+    Ending,
+}
+
+fn stage() -> MutexGuard<'static, Stage> {
+    static STAGE: Mutex<Stage> = Mutex::new(Stage::Settled);
+    STAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[cron_event_handler]
 fn on_cron(_: &redis_module::Context, _: u64) {
-    LOADED_AFTER.store(SETTLED, Relaxed);
+    *stage() = Stage::Settled;
 }
 
 /// The receiver of the server's shutdown event.
@@ -168,7 +179,7 @@ struct AtEnd;
 
 impl End for AtEnd {
     fn ends() {
-        LOADED_AFTER.store(ENDING, Relaxed);
+        *stage() = Stage::Ending;
     }
 }
 
@@ -182,10 +193,11 @@ impl End for AtEnd {
 /// unloads modules: a refusal would write a false alarm to the log.
 fn on_unload(_: &redis_module::Context) -> Status {
     api::guard::guard(Status::Err, || {
-        let may_go = match LOADED_AFTER.load(Relaxed) {
-            ENDING => true,
-            SETTLED => false,
-            count => count == api::load::commands_served().unwrap_or(UNCOUNTED),
+        let stage = *stage();
+        let may_go = match stage {
+            Stage::Ending => true,
+            Stage::Settled => false,
+            Stage::Loading { served } => served == api::load::commands_served(),
         };
         if !may_go {
             api::log_warning(
