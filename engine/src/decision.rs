@@ -116,7 +116,7 @@ impl Verdict {
 impl Decision {
     /// Returns the five integers of a reply: `allowed limit remaining retry_after_ms
     /// reset_after_ms`. `retry_after_ms` is -1 if the call can never be allowed.
-    #[inline]
+    #[inline(always)]
     pub fn integers(&self) -> [i64; 5] {
         let (allowed, retry_after_ms) = match self.verdict {
             Verdict::Allowed { wait } => (1, ms(wait)),
