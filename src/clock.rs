@@ -29,12 +29,17 @@ pub fn now() -> Instant {
 
 /// Converts the expiry of a state to the expiry of its key. `expires_at` is on the module's clock.
 /// The result is on the real clock, in Unix milliseconds, rounded up.
+#[inline(always)]
 pub fn expire_at_ms(expires_at: Instant) -> u64 {
-    let instant = match frozen_at() {
-        None => expires_at,
-        Some(now) => real().after(expires_at.since(now)).after(FROZEN_TTL_EXTRA),
-    };
-    instant.as_ms_ceil()
+    match frozen_at() {
+        None => expires_at.as_ms_ceil(),
+        Some(now) => expire_at_ms_while_frozen(expires_at, now),
+    }
+}
+
+#[cold]
+fn expire_at_ms_while_frozen(expires_at: Instant, now: Instant) -> u64 {
+    real().after(expires_at.since(now)).after(FROZEN_TTL_EXTRA).as_ms_ceil()
 }
 
 /// Freezes, moves or resumes the clock, and returns its new time.

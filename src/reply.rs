@@ -35,6 +35,7 @@ pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
 /// Returns a decision by a policy: the five integers that the caller must obey, then `allowed` and
 /// `retry_after_ms` as they are if the policy is enforced. In shadow mode, the five integers allow
 /// the call at once and grant it `full_units`.
+#[inline(always)]
 pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i64; 7] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = decision.integers();
     let (shown, wait_ms) = match force {

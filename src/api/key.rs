@@ -109,15 +109,18 @@ impl<'open, 'call> KeyName<'open, 'call> {
     }
 
     /// Opens the key for reading only.
+    #[inline(always)]
     pub fn open_for_reading(self) -> ReadKey<'open, 'call> {
         self.open(raw::REDISMODULE_READ as c_int)
     }
 
     /// Opens the key for reading and writing.
+    #[inline(always)]
     pub fn open_for_writing(self) -> WriteKey<'open, 'call> {
         WriteKey(self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int))
     }
 
+    #[inline(always)]
     fn open(self, mode: c_int) -> ReadKey<'open, 'call> {
         let (handle, kind) = self.handle(mode);
         ReadKey { name: self, handle, kind, mode }
@@ -185,6 +188,7 @@ impl ReadKey<'_, '_> {
         answer
     }
 
+    #[inline(always)]
     fn close_handle(&mut self) {
         if let Some(handle) = self.handle.take() {
             let close = api!(RedisModule_CloseKey);
@@ -299,6 +303,7 @@ impl<'call> WriteKey<'_, 'call> {
     }
 
     /// Returns the key's expiry in Unix milliseconds; `None` if the key never expires.
+    #[inline(always)]
     pub fn expire_at_ms(&self) -> Option<u64> {
         let handle = self.handle.filter(|_| self.kind != KeyKind::Missing)?;
         let get = api!(RedisModule_GetAbsExpire);
@@ -410,6 +415,7 @@ impl ChangedKey<'_> {
 }
 
 impl Drop for ReadKey<'_, '_> {
+    #[inline(always)]
     fn drop(&mut self) {
         self.close_handle();
     }

@@ -33,6 +33,7 @@ impl Context<'_> {
     }
 
     /// Replies with an array of integers.
+    #[inline(always)]
     pub fn reply_integers(self, integers: &[i64]) {
         let (array, long_long) =
             (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithLongLong));

@@ -21,7 +21,8 @@ pub const ACL_CATEGORY: &CStr = c"rl";
 /// and the command's counters in `INFO`.
 macro_rules! commands {
     ($($id:ident($action:expr $(, $counters:literal)?): $description:expr,)*) => {
-        /// A command of the table.
+        /// A command of the table. It is as wide as an index, which saves each call a conversion.
+        #[repr(usize)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum CommandId {
             $($id,)*
