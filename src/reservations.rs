@@ -6,14 +6,14 @@
 //! read the key. A commit and a cancellation act on the key in every mode.
 
 use crate::api::call::Call;
-use crate::api::key::{KeyKind, ReadKey};
+use crate::api::key::{KeyName, ReadKey};
 use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
-use crate::policies::applied::{Applied, Counting};
+use crate::policies::applied::{Applied, Counting, UnderPolicy};
 use crate::{clock, config, ending, reply, top};
-use redis_throttle_engine::algorithms::{NewState, Rule};
+use redis_throttle_engine::algorithms::{NewState, Rule, State};
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Decision, Outcome};
@@ -41,7 +41,7 @@ pub fn run(
         }
         (RuleSource::Policy(usage), Step::Reserve(hold)) => {
             let now = clock::now();
-            let reserving =
+            let mut reserving =
                 ByPolicy::new(&usage, call.key_name(), id, hold, Counting::Counted, now)?;
             let taken = reserving.take(command, call, now);
             if taken.is_err() {
@@ -84,13 +84,9 @@ pub fn peek(command: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let request = hold(call.args_after_word(), config::sliding_log_slots())?;
     let now = clock::now();
     let mut reserving = Reserving::new(request, call.key_name(), Counting::NotCounted, now)?;
-    let decision = match reserving.looks() {
-        true => {
-            let mut key = call.only_key()?.open_for_reading();
-            reserving.decide(Some(&mut key), Mode::Take, now)?.0.decision
-        }
-        false => reserving.decide(None, Mode::Take, now)?.0.decision,
-    };
+    let key = reserving.looks().then(|| call.only_key()).transpose()?;
+    let key = key.map(KeyName::open_for_reading);
+    let decision = reserving.decide(key.as_ref(), Mode::Take, now)?.0.decision;
     fault::point(Point::Reply);
     match reserving.policy() {
         None => {
@@ -162,8 +158,6 @@ pub struct ByPolicy<'call> {
     applied: Applied<'call>,
     id: &'call [u8],
     hold: Hold,
-    /// Whether the call creates the key's state.
-    creates: bool,
 }
 
 impl<'call> Reserving<'call> {
@@ -214,7 +208,7 @@ impl<'call> Reserving<'call> {
     #[inline(never)]
     pub fn decide(
         &mut self,
-        key: Option<&mut ReadKey<'_, '_>>,
+        key: Option<&ReadKey<'_, '_>>,
         mode: Mode,
         now: Instant,
     ) -> Result<(Row, Option<KeyWrite>), RuleError> {
@@ -230,14 +224,6 @@ impl<'call> Reserving<'call> {
         let row = Row { decision, cost: hold.cost, left_units, force: None };
         Ok((row, KeyWrite::of(&next)))
     }
-
-    /// Counts the decision for the policy, if there is one.
-    #[cold]
-    pub fn count(&self, decision: &Decision, now: Instant) {
-        if let Self::ByPolicy(ByPolicy { applied, creates, .. }) = self {
-            applied.count_reserved(decision, *creates, now);
-        }
-    }
 }
 
 impl<'call> ByPolicy<'call> {
@@ -251,78 +237,27 @@ impl<'call> ByPolicy<'call> {
     ) -> Result<Self, RuleError> {
         let applied = reservable(usage, subject, counting, now)?;
         let hold = Hold { is_shadow: applied.is_shadow(), ..hold };
-        Ok(Self { applied, id, hold, creates: false })
+        Ok(Self { applied, id, hold })
+    }
+}
+
+impl<'call> UnderPolicy<'call> for ByPolicy<'call> {
+    type Error = ReservationError;
+
+    fn applied(&mut self) -> &mut Applied<'call> {
+        &mut self.applied
     }
 
-    /// Decides the reservation without the key; `None` if the policy reads the key.
-    fn decide_unseen(&self, mode: Mode, now: Instant) -> Option<Result<Decision, RuleError>> {
-        if self.applied.looks() {
-            return None;
-        }
-        fault::point(Point::Decide);
-        let rule = &self.applied.request.rule;
-        let outcome = rule.reserve(mode, None, now, self.id, self.hold);
-        let or_blocked = |Outcome { decision, .. }: Outcome<NewState<'_>>| {
-            self.applied.blocked(decision.limit).unwrap_or(decision)
-        };
-        Some(outcome.map(or_blocked).map_err(RuleError::from))
-    }
-
-    /// Decides the reservation on the state of the key.
     fn decide_on<'key>(
         &'key self,
-        key: &'key ReadKey<'_, '_>,
+        stored: Option<State<'key>>,
         mode: Mode,
         now: Instant,
     ) -> Result<Outcome<NewState<'key>>, ReservationError> {
-        let stored = self.applied.stored(key, now)?;
-        fault::point(Point::Decide);
         self.applied.request.rule.reserve(mode, stored, now, self.id, self.hold)
     }
 
-    fn decide(
-        &mut self,
-        key: Option<&mut ReadKey<'_, '_>>,
-        mode: Mode,
-        now: Instant,
-    ) -> Result<(Row, Option<KeyWrite>), RuleError> {
-        if let Some(decided) = self.decide_unseen(mode, now) {
-            return Ok((self.applied.row(decided?), None));
-        }
-        let key = key.ok_or(RuleError::WrongType)?;
-        let outcome = self.decide_on(key, mode, now)?;
-        let (row, write) = (self.applied.row(outcome.decision), KeyWrite::of(&outcome.next));
-        self.creates = write.is_some() && key.kind() == KeyKind::Missing;
-        Ok((row, write))
-    }
-
-    /// Decides the reservation, stores it and replies. Everything that can fail, the reply
-    /// included, comes before the key changes.
-    #[cold]
-    fn take(
-        &self,
-        command: CommandId,
-        call: &mut Call<'_>,
-        now: Instant,
-    ) -> Result<(), CommandError> {
-        let (decision, created, integers);
-        if let Some(unseen) = self.decide_unseen(Mode::Take, now) {
-            (decision, created) = (unseen?, false);
-            integers = self.applied.integers(&decision);
-            fault::point(Point::Reply);
-        } else {
-            let key = call.only_key()?.open_for_writing();
-            let outcome = self.decide_on(&key, Mode::Take, now)?;
-            decision = outcome.decision;
-            let write = KeyWrite::of(&outcome.next);
-            created = write.is_some() && key.kind() == KeyKind::Missing;
-            integers = self.applied.integers(&decision);
-            ending::store(command, key, write)?.announce(call)?;
-        }
-        self.applied.count_reserved(&decision, created, now);
-        let denies = self.applied.row(decision).denies();
-        top::count(call, call.key_name(), self.hold.cost, denies, now);
-        ending::answer(command, call, reply::is_yes(&integers), &integers);
-        Ok(())
+    fn count(&self, decision: &Decision, now: Instant) {
+        self.applied.count_reserved(decision, now);
     }
 }

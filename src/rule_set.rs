@@ -2,13 +2,13 @@
 //! anything is stored, and the call takes from every key or from none.
 
 use crate::api::call::Call;
-use crate::api::key::{KeyKind, KeyName, ReadKey, WriteKey};
+use crate::api::key::{KeyName, ReadKey, WriteKey};
 use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, CommitError, Committed};
 use crate::leases::{command as leases, set as holders};
-use crate::policies::applied::{Applied, Counting};
+use crate::policies::applied::{Applied, Counting, UnderPolicy as _};
 use crate::reservations::Reserving;
 use crate::{clock, config, ending, reply, top};
 use arrayvec::ArrayVec;
@@ -48,16 +48,9 @@ enum Rule<'call> {
     /// A lease.
     Lease(LeaseRequest<'call>),
     /// A rule that a policy defines.
-    ByPolicy(ByPolicy<'call>),
+    ByPolicy(Applied<'call>),
     /// A reservation.
     Reserve(Reserving<'call>),
-}
-
-/// A rule that a policy defines.
-struct ByPolicy<'call> {
-    applied: Applied<'call>,
-    /// Whether the call creates the key's state.
-    creates: bool,
 }
 
 /// A decision and the change that it makes to the key.
@@ -128,7 +121,7 @@ fn read<'call>(
             Ok(Asked::Units(request)) => rules.push(Rule::Counted(request)),
             Ok(Asked::Lease(request)) => rules.push(Rule::Lease(request)),
             Err(GrammarError::UseNotHere) => {
-                let found = ByPolicy::read(key, rule, counting, now);
+                let found = read_usage(key, rule, counting, now);
                 rules.push(Rule::ByPolicy(found.map_err(|error| in_rule(at, error))?));
             }
             Err(GrammarError::ReserveNotHere) => {
@@ -225,9 +218,9 @@ fn count(call: &Call<'_>, rules: &[Rule<'_>], rows: &[Row], is_allowed: bool, no
             continue;
         }
         match rule {
-            Rule::ByPolicy(ByPolicy { applied, creates }) => applied.count(decision, *creates, now),
-            Rule::Reserve(reserving) => reserving.count(decision, now),
-            Rule::Counted(_) | Rule::Lease(_) => {}
+            Rule::ByPolicy(applied) => applied.count(decision, now),
+            Rule::Reserve(Reserving::ByPolicy(reserving)) => reserving.count(decision, now),
+            Rule::Counted(_) | Rule::Lease(_) | Rule::Reserve(Reserving::ByRule { .. }) => {}
         }
     }
 }
@@ -238,7 +231,7 @@ fn count_error(rules: &[Rule<'_>], error: CommandError) -> CommandError {
     for (at, rule) in rules.iter().enumerate() {
         match (rule, error) {
             (_, CommandError::InRule { number, .. }) if number != at + 1 => {}
-            (Rule::ByPolicy(ByPolicy { applied, .. }), _) => applied.count_error(),
+            (Rule::ByPolicy(applied), _) => applied.count_error(),
             (Rule::Reserve(reserving), _) => {
                 reserving.policy().into_iter().for_each(Applied::count_error);
             }
@@ -253,7 +246,7 @@ impl Rule<'_> {
     fn looks(&self) -> bool {
         match self {
             Self::Counted(_) | Self::Lease(_) => true,
-            Self::ByPolicy(ByPolicy { applied, .. }) => applied.looks(),
+            Self::ByPolicy(applied) => applied.looks(),
             Self::Reserve(reserving) => reserving.looks(),
         }
     }
@@ -288,10 +281,11 @@ impl Rule<'_> {
                 }
             }
             (Self::Lease(request), Some(key)) => decide_lease(request, key, mode, now)?,
-            (Self::ByPolicy(rule), key) => rule.decide(key, mode, now)?,
+            (Self::ByPolicy(applied), key) => {
+                of_state(applied.decide(key.as_deref(), mode, now)?)
+            }
             (Self::Reserve(reserving), key) => {
-                let (row, write) = reserving.decide(key, mode, now)?;
-                (row, write.map(Write::State))
+                of_state(reserving.decide(key.as_deref(), mode, now)?)
             }
             (_, None) => return Err(RuleError::WrongType),
         };
@@ -321,35 +315,22 @@ fn decide_lease(
     Ok((Row { decision, cost: Cost::ONE, left_units, force: None }, write))
 }
 
-impl<'call> ByPolicy<'call> {
-    /// Parses the words of `USE` and looks up the policy.
-    #[cold]
-    #[inline(never)]
-    fn read(
-        subject: &[u8],
-        rule: &'call [u8],
-        counting: Counting,
-        now: Instant,
-    ) -> Result<Self, RuleError> {
-        let usage = packed_usage(rule).and_then(Usage::in_full).map_err(RuleError::Grammar)?;
-        let applied = Applied::new(&usage, subject, counting, now)?;
-        Ok(Self { applied, creates: false })
-    }
+/// Parses the words of `USE` and looks up the policy.
+#[cold]
+#[inline(never)]
+fn read_usage<'call>(
+    subject: &[u8],
+    rule: &'call [u8],
+    counting: Counting,
+    now: Instant,
+) -> Result<Applied<'call>, RuleError> {
+    let usage = packed_usage(rule).and_then(Usage::in_full)?;
+    Applied::new(&usage, subject, counting, now)
+}
 
-    /// Decides the call under the policy's rule.
-    #[cold]
-    #[inline(never)]
-    fn decide(&mut self, key: Option<&mut ReadKey<'_, '_>>, mode: Mode, now: Instant) -> Decided {
-        let applied = &self.applied;
-        if let Some(decision) = applied.decide_unseen(mode, now) {
-            return Ok((applied.row(decision), None));
-        }
-        let key = key.ok_or(RuleError::WrongType)?;
-        let outcome = applied.decide(key, mode, now)?;
-        let write = keyspace::KeyWrite::of(&outcome.next).map(Write::State);
-        self.creates = write.is_some() && key.kind() == KeyKind::Missing;
-        Ok((applied.row(outcome.decision), write))
-    }
+/// Converts the decision on the state of an algorithm.
+fn of_state((row, write): (Row, Option<keyspace::KeyWrite>)) -> (Row, Option<Write>) {
+    (row, write.map(Write::State))
 }
 
 /// Returns the error of the rule at place `at`, counted from 0.

@@ -5,11 +5,11 @@
 //! mode too.
 
 use crate::api::call::Call;
-use crate::api::key::{KeyKind, ReadKey};
+use crate::api::key::{KeyKind, KeyName, ReadKey};
 use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
-use crate::keyspace;
+use crate::keyspace::{self, KeyWrite};
 use crate::policies::table as policies;
 use crate::policies::table::Counter;
 use crate::{clock, config, ending, reply, top};
@@ -31,6 +31,8 @@ pub struct Applied<'call> {
     pub request: Request,
     stance: Stance,
     counter: Counter<'call>,
+    /// Whether the call creates the key's state.
+    creates: bool,
 }
 
 /// The counting of a call, or of its error, for its policy.
@@ -42,11 +44,124 @@ pub enum Counting {
     NotCounted,
 }
 
+/// A call that a policy decides and counts: the call itself, or a reservation.
+pub trait UnderPolicy<'call> {
+    /// The reason why the call is not decided.
+    type Error: Copy + Into<RuleError>;
+
+    /// Returns the policy.
+    fn applied(&mut self) -> &mut Applied<'call>;
+
+    /// Decides the call on a state, under the policy's rule.
+    ///
+    /// # Errors
+    ///
+    /// [`Self::Error`] if the state belongs to another algorithm, or refuses the call.
+    fn decide_on<'key>(
+        &'key self,
+        stored: Option<State<'key>>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<Outcome<NewState<'key>>, Self::Error>;
+
+    /// Counts the decision for the policy.
+    fn count(&self, decision: &Decision, now: Instant);
+
+    /// Decides the call without its key, under a policy that does not read it.
+    #[cold]
+    fn decide_unseen(&mut self, mode: Mode, now: Instant) -> Result<Decision, RuleError> {
+        fault::point(Point::Decide);
+        let decision = self.decide_on(None, mode, now).map_err(Into::into)?.decision;
+        Ok(self.applied().blocked(decision.limit).unwrap_or(decision))
+    }
+
+    /// Decides the call as one of several rules. Returns its row, and the change to store. `key` is
+    /// open if the policy reads it.
+    #[cold]
+    #[inline(never)]
+    fn decide(
+        &mut self,
+        key: Option<&ReadKey<'_, '_>>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<(Row, Option<KeyWrite>), RuleError> {
+        let Some(key) = key else {
+            let decision = self.decide_unseen(mode, now)?;
+            return Ok((self.applied().row(decision), None));
+        };
+        let stored = self.applied().stored(key, now)?;
+        fault::point(Point::Decide);
+        let outcome = self.decide_on(stored, mode, now).map_err(Into::<RuleError>::into)?;
+        let (decision, write) = (outcome.decision, KeyWrite::of(&outcome.next));
+        self.applied().creates = write.is_some() && key.kind() == KeyKind::Missing;
+        Ok((self.applied().row(decision), write))
+    }
+
+    /// Decides the call, stores the result and replies. Everything that can fail, the reply
+    /// included, comes before the key changes.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        id: CommandId,
+        call: &mut Call<'_>,
+        now: Instant,
+    ) -> Result<(), CommandError> {
+        let (decision, integers);
+        if self.applied().looks() {
+            let key = call.only_key()?.open_for_writing();
+            let stored = self.applied().stored(&key, now)?;
+            fault::point(Point::Decide);
+            let decided = self.decide_on(stored, Mode::Take, now);
+            // The outcome is read in place: moving it copies 160 bytes.
+            let outcome = decided.as_ref().map_err(|error| Into::<RuleError>::into(*error))?;
+            decision = outcome.decision;
+            let write = KeyWrite::of(&outcome.next);
+            self.applied().creates = write.is_some() && key.kind() == KeyKind::Missing;
+            integers = self.applied().integers(&decision);
+            ending::store(id, key, write)?.announce(call)?;
+        } else {
+            decision = self.decide_unseen(Mode::Take, now)?;
+            integers = self.applied().integers(&decision);
+            fault::point(Point::Reply);
+        }
+        self.count(&decision, now);
+        let row = self.applied().row(decision);
+        top::count(call, call.key_name(), row.cost, row.denies(), now);
+        ending::answer(id, call, reply::is_yes(&integers), &integers);
+        Ok(())
+    }
+}
+
+impl<'call> UnderPolicy<'call> for Applied<'call> {
+    type Error = OtherAlgorithm;
+
+    fn applied(&mut self) -> &mut Self {
+        self
+    }
+
+    #[inline(always)]
+    fn decide_on<'key>(
+        &'key self,
+        stored: Option<State<'key>>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
+        keyspace::decide_on(stored, &self.request, mode, now)
+    }
+
+    /// A call of cost 0 is not counted.
+    fn count(&self, decision: &Decision, now: Instant) {
+        if !self.request.options.cost.is_zero() {
+            self.counter.count(&self.counted(decision), now);
+        }
+    }
+}
+
 /// Decides a call under a policy and stores the result.
 pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
-    let applied = Applied::new(&usage, call.key_name(), Counting::Counted, now)?;
+    let mut applied = Applied::new(&usage, call.key_name(), Counting::Counted, now)?;
     let taken = applied.take(id, call, now);
     if taken.is_err() {
         applied.count_error();
@@ -59,11 +174,10 @@ pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
 pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?;
     let now = clock::now();
-    let applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
-    let decision = match applied.decide_unseen(Mode::Take, now) {
-        Some(decision) => decision,
-        None => applied.decide(&call.only_key()?.open_for_reading(), Mode::Take, now)?.decision,
-    };
+    let mut applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
+    let key = applied.looks().then(|| call.only_key()).transpose()?;
+    let key = key.map(KeyName::open_for_reading);
+    let decision = applied.decide(key.as_ref(), Mode::Take, now)?.0.decision;
     let integers = applied.integers(&decision);
     fault::point(Point::Reply);
     ending::answer(id, call, reply::is_yes(&integers), &integers);
@@ -108,7 +222,7 @@ fn settle(
         let outcome = act(&applied.request, stored, now)?;
         decision = outcome.decision;
         integers = decision.integers();
-        let write = keyspace::KeyWrite::of(&outcome.next);
+        let write = KeyWrite::of(&outcome.next);
         ending::store(id, key, write)?.announce(call)?;
         if takes && !decision.verdict.is_banned() {
             applied.count_charge(applied.request.options.cost);
@@ -153,7 +267,7 @@ impl<'call> Applied<'call> {
             }
         };
         match usage.request(rule) {
-            Ok(request) => Ok(Self { request, stance, counter }),
+            Ok(request) => Ok(Self { request, stance, counter, creates: false }),
             Err(error) => Err(refused(RuleError::Grammar(error), counter, usage, counting)),
         }
     }
@@ -178,40 +292,12 @@ impl<'call> Applied<'call> {
         matches!(self.stance, Stance::Enforced | Stance::Shadow)
     }
 
-    /// Decides the call without the key; `None` if the call reads the key.
-    pub fn decide_unseen(&self, mode: Mode, now: Instant) -> Option<Decision> {
-        if self.looks() {
-            return None;
-        }
-        fault::point(Point::Decide);
-        // A missing state cannot be one of another algorithm, so there is always a decision.
-        let untouched = keyspace::decide_on(None, &self.request, mode, now).ok()?.decision;
-        Some(self.blocked(untouched.limit).unwrap_or(untouched))
-    }
-
     /// Returns the decision on a blocked call; `None` if the call is not blocked.
-    pub fn blocked(&self, limit: Limit) -> Option<Decision> {
+    fn blocked(&self, limit: Limit) -> Option<Decision> {
         let Stance::Blocked(left) = self.stance else { return None };
         let verdict =
             left.map_or(Verdict::Impossible, |retry_after| Verdict::Denied { retry_after });
         Some(Decision { verdict, limit, remaining: 0, reset_after: left.unwrap_or(Span::ZERO) })
-    }
-
-    /// Decides the call under the policy's rule, on the state of the key.
-    ///
-    /// # Errors
-    ///
-    /// [`OtherAlgorithm`] if the key holds no state, or another algorithm's open reservation.
-    #[inline(always)]
-    pub fn decide<'key>(
-        &self,
-        key: &'key ReadKey<'_, '_>,
-        mode: Mode,
-        now: Instant,
-    ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
-        let stored = self.stored(key, now)?;
-        fault::point(Point::Decide);
-        keyspace::decide_on(stored, &self.request, mode, now)
     }
 
     /// Returns the state stored at `key`; `None` if there is none, or if the rule's algorithm may
@@ -221,7 +307,7 @@ impl<'call> Applied<'call> {
     ///
     /// [`OtherAlgorithm`] if the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
-    pub fn stored<'key>(
+    fn stored<'key>(
         &self,
         key: &'key ReadKey<'_, '_>,
         now: Instant,
@@ -231,33 +317,6 @@ impl<'call> Applied<'call> {
             Some(state) if state.algorithm() != Some(algorithm) => state.under(algorithm, now),
             stored => Ok(stored),
         }
-    }
-
-    /// Decides the call, stores the result and replies. Everything that can fail, the reply
-    /// included, comes before the key changes.
-    #[inline(always)]
-    fn take(&self, id: CommandId, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
-        let (decision, created, integers);
-        if let Some(unseen) = self.decide_unseen(Mode::Take, now) {
-            (decision, created) = (unseen, false);
-            integers = self.integers(&decision);
-            fault::point(Point::Reply);
-        } else {
-            let key = call.only_key()?.open_for_writing();
-            let decided = self.decide(&key, Mode::Take, now);
-            // The outcome is read in place: moving it copies 160 bytes.
-            let outcome = decided.as_ref().map_err(|error| CommandError::from(*error))?;
-            decision = outcome.decision;
-            let write = keyspace::KeyWrite::of(&outcome.next);
-            created = write.is_some() && key.kind() == KeyKind::Missing;
-            integers = self.integers(&decision);
-            ending::store(id, key, write)?.announce(call)?;
-        }
-        self.count(&decision, created, now);
-        let row = self.row(decision);
-        top::count(call, call.key_name(), row.cost, row.denies(), now);
-        ending::answer(id, call, reply::is_yes(&integers), &integers);
-        Ok(())
     }
 
     /// Returns the integers of the reply for a decision.
@@ -275,19 +334,12 @@ impl<'call> Applied<'call> {
         Row { decision, cost: options.cost, left_units, force }
     }
 
-    /// Counts the outcome of the call. A call of cost 0 is not counted.
-    pub fn count(&self, decision: &Decision, created: bool, now: Instant) {
-        if !self.request.options.cost.is_zero() {
-            self.counter.count(&self.counted(decision, created), now);
-        }
-    }
-
     /// Counts the outcome of a reservation, whose units count when they are committed. A
     /// reservation of cost 0 is not counted.
     #[cold]
-    pub fn count_reserved(&self, decision: &Decision, created: bool, now: Instant) {
+    pub fn count_reserved(&self, decision: &Decision, now: Instant) {
         if !self.request.options.cost.is_zero() {
-            self.counter.count_reserved(&self.counted(decision, created), now);
+            self.counter.count_reserved(&self.counted(decision), now);
         }
     }
 
@@ -299,7 +351,7 @@ impl<'call> Applied<'call> {
 
     /// Returns the data to count for a call.
     #[inline(always)]
-    fn counted(&self, decision: &Decision, created: bool) -> Counted {
+    fn counted(&self, decision: &Decision) -> Counted {
         let taken = match decision.verdict {
             Verdict::Allowed { .. } => self.request.options.cost.units(),
             Verdict::Granted { units, .. } => units,
@@ -313,7 +365,7 @@ impl<'call> Applied<'call> {
             (_, false) => (Ending::Denied, 0),
         };
         let (limit_units, remaining_units) = (decision.limit.units(), decision.remaining);
-        Counted { ending, limit_units, remaining_units, taken_units, created }
+        Counted { ending, limit_units, remaining_units, taken_units, created: self.creates }
     }
 
     /// Counts an error of the call. A call of cost 0 is not counted.
