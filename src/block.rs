@@ -24,9 +24,7 @@ pub fn block(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::NotAState);
     }
     let ban = Ban::new(clock::now(), duration);
-    ending::store(id, key, Some(ban))?.announce(call)?;
-    call.context().reply_ok();
-    Ok(())
+    ending::store(id, key, Some(ban))?.finish(call, true, &(), ())
 }
 
 /// Returns true if the key is missing or holds a state of the module. Digits are a state only if a

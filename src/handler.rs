@@ -103,12 +103,9 @@ fn apply(
     let decision = outcome.decision;
     let write = KeyWrite::of(&outcome.next);
     let integers = decision.integers();
-    ending::store(id, key, write)?.announce(call)?;
-    if let Some((cost, now)) = counted {
-        top::count(call, call.key_name(), cost, !decision.verdict.is_allowed(), now);
-    }
-    ending::answer(id, call, decision.verdict.is_allowed(), &integers);
-    Ok(())
+    let is_allowed = decision.verdict.is_allowed();
+    let counts = counted.map(|(cost, now)| top::Decided { cost, denies: !is_allowed, now });
+    ending::store(id, key, write)?.finish(call, is_allowed, &integers, counts)
 }
 
 /// Decides a call and stores nothing.
@@ -122,8 +119,7 @@ fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     };
     let key = call.only_key()?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
-    fault::point(Point::Reply);
-    ending::answer(id, call, decision.verdict.is_allowed(), &decision.integers());
+    ending::answer_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 

@@ -49,19 +49,16 @@ fn decide(
         Digits::Banned(live) => {
             let repair = live.repair(request.quantity).as_ref().map(KeyWrite::of_ban);
             let integers = reply::redis_cell(&request.rule.denial(live.left(), request.quantity));
-            ending::store(id, key, repair.map(Rebased))?.announce(call)?;
-            top::count(call, call.key_name(), request.quantity, true, now);
-            ending::answer(id, call, false, &integers);
-            return Ok(());
+            let counts = top::Decided { cost: request.quantity, denies: true, now };
+            return ending::store(id, key, repair.map(Rebased))?
+                .finish(call, false, &integers, counts);
         }
     };
     let outcome = request.rule.decide(stored, now, request.quantity);
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
     let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
-    ending::store(id, key, write)?.announce(call)?;
     let is_allowed = decision.verdict == Verdict::Allowed;
-    top::count(call, call.key_name(), request.quantity, !is_allowed, now);
-    ending::answer(id, call, is_allowed, &integers);
-    Ok(())
+    let counts = top::Decided { cost: request.quantity, denies: !is_allowed, now };
+    ending::store(id, key, write)?.finish(call, is_allowed, &integers, counts)
 }

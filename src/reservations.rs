@@ -11,7 +11,7 @@ use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
-use crate::policies::applied::{Applied, Counting, UnderPolicy};
+use crate::policies::applied::{Applied, Charged, Counting, UnderPolicy};
 use crate::{clock, config, ending, reply, top};
 use redis_throttle_engine::algorithms::{NewState, Rule, State};
 use redis_throttle_engine::bounds::Cost;
@@ -35,27 +35,21 @@ pub fn run(
 ) -> Result<(), CommandError> {
     let slots = config::sliding_log_slots();
     let ReservationRequest { id, source, step } = reservation(verb, call.args_after_key(), slots)?;
+    let now = clock::now();
     match (source, step) {
-        (RuleSource::Call(rule), _) => {
-            take_step(command, call, &rule, id, step, clock::now()).map(|_| ())
-        }
+        (RuleSource::Call(rule), _) => take_step(command, call, &rule, id, step, now, None),
         (RuleSource::Policy(usage), Step::Reserve(hold)) => {
-            let now = clock::now();
-            let mut reserving =
-                ByPolicy::new(&usage, call.key_name(), id, hold, Counting::Counted, now)?;
-            let taken = reserving.take(command, call, now);
-            if taken.is_err() {
-                reserving.applied.count_error();
-            }
-            taken
+            let subject = call.key_name();
+            ByPolicy::new(&usage, subject, id, hold, Counting::Counted, now)?
+                .take(command, call, now)
         }
-        (RuleSource::Policy(usage), _) => settle(command, call, &usage, id, step),
+        (RuleSource::Policy(usage), _) => settle(command, call, &usage, id, step, now),
     }
 }
 
 /// Applies a step to the reservation `id` under a rule, stores the result and replies. Everything
-/// that can fail, the reply included, comes before the key changes. Returns the units that a commit
-/// used.
+/// that can fail, the reply included, comes before the key changes. The units that a commit used
+/// are counted for `policy`.
 fn take_step(
     command: CommandId,
     call: &mut Call<'_>,
@@ -63,19 +57,20 @@ fn take_step(
     id: &[u8],
     step: Step,
     now: Instant,
-) -> Result<Cost, CommandError> {
+    policy: Option<&Applied<'_>>,
+) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
     let Outcome { decision, next } = keyspace::take_step(&key, rule, id, step, now)?;
     let committed = next.kept().map_or(Cost::ZERO, |next| next.state.committed());
     let write = KeyWrite::of(&next);
-    let integers = decision.integers();
-    ending::store(command, key, write)?.announce(call)?;
-    let is_allowed = decision.verdict.is_allowed();
-    if let Step::Reserve(hold) = step {
-        top::count(call, call.key_name(), hold.cost, !is_allowed, now);
-    }
-    ending::answer(command, call, is_allowed, &integers);
-    Ok(committed)
+    let (is_allowed, integers) = (decision.verdict.is_allowed(), decision.integers());
+    let charged = policy.filter(|_| !committed.is_zero());
+    let charged = charged.map(|policy| Charged { policy, units: committed });
+    let decided = match step {
+        Step::Reserve(Hold { cost, .. }) => Some(top::Decided { cost, denies: !is_allowed, now }),
+        Step::Commit { .. } | Step::Cancel => None,
+    };
+    ending::store(command, key, write)?.finish(call, is_allowed, &integers, (charged, decided))
 }
 
 /// Decides a reservation, which starts with the word `RESERVE`, and stores nothing.
@@ -83,19 +78,18 @@ fn take_step(
 pub fn peek(command: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let request = hold(call.args_after_word(), config::sliding_log_slots())?;
     let now = clock::now();
-    let mut reserving = Reserving::new(request, call.key_name(), Counting::NotCounted, now)?;
+    let reserving = Reserving::new(request, call.key_name(), Counting::NotCounted, now)?;
     let key = reserving.looks().then(|| call.only_key()).transpose()?;
     let key = key.map(KeyName::open_for_reading);
     let decision = reserving.decide(key.as_ref(), Mode::Take, now)?.0.decision;
-    fault::point(Point::Reply);
     match reserving.policy() {
         None => {
             let integers = decision.integers();
-            ending::answer(command, call, reply::is_yes(&integers), &integers);
+            ending::answer_unstored(command, call, reply::is_yes(&integers), &integers);
         }
         Some(applied) => {
             let integers = applied.integers(&decision);
-            ending::answer(command, call, reply::is_yes(&integers), &integers);
+            ending::answer_unstored(command, call, reply::is_yes(&integers), &integers);
         }
     }
     Ok(())
@@ -110,14 +104,10 @@ fn settle(
     usage: &Usage<'_>,
     id: &[u8],
     step: Step,
+    now: Instant,
 ) -> Result<(), CommandError> {
-    let now = clock::now();
     let applied = reservable(usage, call.key_name(), Counting::NotCounted, now)?;
-    let committed = take_step(command, call, &applied.request.rule, id, step, now)?;
-    if !committed.is_zero() {
-        applied.count_charge(committed);
-    }
-    Ok(())
+    take_step(command, call, &applied.request.rule, id, step, now, Some(&applied))
 }
 
 /// Finds the policy in effect for the key `subject`, whose rule must support reservations.
@@ -207,7 +197,7 @@ impl<'call> Reserving<'call> {
     #[cold]
     #[inline(never)]
     pub fn decide(
-        &mut self,
+        &self,
         key: Option<&ReadKey<'_, '_>>,
         mode: Mode,
         now: Instant,
@@ -244,8 +234,8 @@ impl<'call> ByPolicy<'call> {
 impl<'call> UnderPolicy<'call> for ByPolicy<'call> {
     type Error = ReservationError;
 
-    fn applied(&mut self) -> &mut Applied<'call> {
-        &mut self.applied
+    fn applied(&self) -> &Applied<'call> {
+        &self.applied
     }
 
     fn decide_on<'key>(

@@ -68,7 +68,7 @@ pub fn decide(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
         let mut keys: Each<_> = Each::new();
         open(&rules, call, &mut keys, KeyName::open_for_writing)?;
         let mut writes = Each::new();
-        let decided = decide_each(&mut rules, &mut keys, &mut rows, &mut writes, now);
+        let decided = decide_each(&rules, &mut keys, &mut rows, &mut writes, now);
         decided.map_err(|error| count_error(&rules, error))?;
         reply = reply::Several::of(&rows);
         committed = Each::new();
@@ -96,10 +96,9 @@ pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let mut keys: Each<_> = Each::new();
     open(&rules, call, &mut keys, KeyName::open_for_reading)?;
     let (mut rows, mut writes) = (Each::new(), Each::new());
-    decide_each(&mut rules, &mut keys, &mut rows, &mut writes, now)?;
+    decide_each(&rules, &mut keys, &mut rows, &mut writes, now)?;
     let reply = reply::Several::of(&rows);
-    fault::point(Point::Reply);
-    ending::answer(id, call, reply.is_allowed(), &reply);
+    ending::answer_unstored(id, call, reply.is_allowed(), &reply);
     Ok(())
 }
 
@@ -154,14 +153,14 @@ fn open<'open, 'call, K>(
 /// Fills `rows` with the decision of each rule and `writes` with the change to each key. If a rule
 /// denies the call, the only changes are repairs after the clock stepped back.
 fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
-    rules: &mut [Rule<'_>],
+    rules: &[Rule<'_>],
     keys: &mut [Option<K>],
     rows: &mut Each<Row>,
     writes: &mut Each<Option<Write>>,
     now: Instant,
 ) -> Result<(), CommandError> {
     let mut first_denial = None;
-    for (at, (rule, key)) in rules.iter_mut().zip(&mut *keys).enumerate() {
+    for (at, (rule, key)) in rules.iter().zip(&mut *keys).enumerate() {
         let mode = if first_denial.is_none() { Mode::Take } else { Mode::TakeNothing };
         rule.decide(key, mode, now, rows, writes).map_err(|error| in_rule(at, error))?;
         if first_denial.is_none() && rows.last().is_some_and(Row::denies) {
@@ -170,7 +169,7 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
     }
     // A denial is the same in both modes, so only rules that allowed the call before it decide
     // again, and rules in shadow mode: a reservation that does not fit is held there as 0 units.
-    let earlier = rules.iter_mut().zip(keys).take(first_denial.unwrap_or(0));
+    let earlier = rules.iter().zip(keys).take(first_denial.unwrap_or(0));
     for (at, ((rule, key), (row, write))) in earlier.zip(rows.iter_mut().zip(writes)).enumerate() {
         if row.decision.verdict.is_allowed() || !row.is_enforced() {
             let (mut row_again, mut repair) = (ArrayVec::<_, 1>::new(), ArrayVec::<_, 1>::new());
@@ -255,7 +254,7 @@ impl Rule<'_> {
     /// open if the rule reads it.
     #[inline(always)]
     fn decide<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>, const N: usize>(
-        &mut self,
+        &self,
         key: &mut Option<K>,
         mode: Mode,
         now: Instant,

@@ -85,6 +85,16 @@ pub fn count(call: &Call<'_>, key: &[u8], cost: Cost, denies: bool, now: Instant
     }
 }
 
+/// A decided call with one key, as [`count`] counts it.
+pub struct Decided {
+    /// The cost of the call.
+    pub cost: Cost,
+    /// Whether the call is denied, and the denial is enforced.
+    pub denies: bool,
+    /// The instant of the call.
+    pub now: Instant,
+}
+
 /// Counts a denial.
 #[inline(never)]
 fn count_denial(call: &Call<'_>, key: &[u8], now: Instant) {

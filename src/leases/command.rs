@@ -25,22 +25,19 @@ pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::lease::lease(call.args_after_key())?;
     let mut key = call.only_key()?.open_for_writing();
     let now = clock::now();
-    let (decision, write) = match decide(key.as_mut(), &request, Mode::Take, now) {
-        Ok(decided) => decided,
+    match decide(key.as_mut(), &request, Mode::Take, now) {
+        Ok((decision, write)) => {
+            let (is_allowed, integers) = (decision.verdict.is_allowed(), decision.integers());
+            let counts = top::Decided { cost: Cost::ONE, denies: !is_allowed, now };
+            ending::store(id, key, write.as_ref())?.finish(call, is_allowed, &integers, counts)
+        }
         Err(error) => {
             let (denial, repair) = decide_banned(&key, &request, Mode::Take, now, error)?;
             let integers = denial.integers();
-            ending::store(id, key, repair.map(Rebased))?.announce(call)?;
-            top::count(call, call.key_name(), Cost::ONE, true, now);
-            ending::answer(id, call, false, &integers);
-            return Ok(());
+            let counts = top::Decided { cost: Cost::ONE, denies: true, now };
+            ending::store(id, key, repair.map(Rebased))?.finish(call, false, &integers, counts)
         }
-    };
-    let integers = decision.integers();
-    ending::store(id, key, write.as_ref())?.announce(call)?;
-    top::count(call, call.key_name(), Cost::ONE, !decision.verdict.is_allowed(), now);
-    ending::answer(id, call, decision.verdict.is_allowed(), &integers);
-    Ok(())
+    }
 }
 
 /// Decides a call that takes a lease, and stores nothing.
@@ -56,8 +53,7 @@ pub fn peek(
         Ok((decision, _)) => decision,
         Err(error) => decide_banned(&key, request, Mode::Take, now, error)?.0,
     };
-    fault::point(Point::Reply);
-    ending::answer(id, call, decision.verdict.is_allowed(), &decision.integers());
+    ending::answer_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 
@@ -90,8 +86,7 @@ fn settle(
         Err(error) => {
             // A ban ended all leases.
             live_ban(&key, now).ok_or(error)?;
-            fault::point(Point::Reply);
-            ending::answer(id, call, false, &false);
+            ending::answer_unstored(id, call, false, &false);
             return Ok(());
         }
     };
@@ -99,9 +94,7 @@ fn settle(
     let has_expired = stored.has_expired();
     let is_live = change.is_some();
     let write = change.map(|change| HolderWrite { change, id: me, now, has_expired });
-    ending::store(id, key, write.as_ref())?.announce(call)?;
-    ending::answer(id, call, is_live, &is_live);
-    Ok(())
+    ending::store(id, key, write.as_ref())?.finish(call, is_live, &is_live, ())
 }
 
 /// Decides a request for a lease. Returns the decision, and the change to store if the lease is

@@ -5,8 +5,9 @@
 //! mode too.
 
 use crate::api::call::Call;
-use crate::api::key::{KeyKind, KeyName, ReadKey};
+use crate::api::key::{KeyKind, ReadKey};
 use crate::commands::table::CommandId;
+use crate::ending::Counts;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
@@ -24,6 +25,7 @@ use redis_throttle_engine::policy::definition::Stance;
 use redis_throttle_engine::policy::statistics::{Counted, Ending};
 use redis_throttle_engine::rule_set::{Force, Row};
 use redis_throttle_engine::time::{Instant, Span};
+use std::cell::Cell;
 
 /// A policy as it applies to one call.
 pub struct Applied<'call> {
@@ -32,7 +34,7 @@ pub struct Applied<'call> {
     stance: Stance,
     counter: Counter<'call>,
     /// Whether the call creates the key's state.
-    creates: bool,
+    creates: Cell<bool>,
 }
 
 /// The counting of a call, or of its error, for its policy.
@@ -50,7 +52,7 @@ pub trait UnderPolicy<'call> {
     type Error: Copy + Into<RuleError>;
 
     /// Returns the policy.
-    fn applied(&mut self) -> &mut Applied<'call>;
+    fn applied(&self) -> &Applied<'call>;
 
     /// Decides the call on a state, under the policy's rule.
     ///
@@ -68,8 +70,8 @@ pub trait UnderPolicy<'call> {
     fn count(&self, decision: &Decision, now: Instant);
 
     /// Decides the call without its key, under a policy that does not read it.
-    #[cold]
-    fn decide_unseen(&mut self, mode: Mode, now: Instant) -> Result<Decision, RuleError> {
+    #[inline]
+    fn decide_unseen(&self, mode: Mode, now: Instant) -> Result<Decision, RuleError> {
         fault::point(Point::Decide);
         let decision = self.decide_on(None, mode, now).map_err(Into::into)?.decision;
         Ok(self.applied().blocked(decision.limit).unwrap_or(decision))
@@ -80,7 +82,7 @@ pub trait UnderPolicy<'call> {
     #[cold]
     #[inline(never)]
     fn decide(
-        &mut self,
+        &self,
         key: Option<&ReadKey<'_, '_>>,
         mode: Mode,
         now: Instant,
@@ -93,49 +95,84 @@ pub trait UnderPolicy<'call> {
         fault::point(Point::Decide);
         let outcome = self.decide_on(stored, mode, now).map_err(Into::<RuleError>::into)?;
         let (decision, write) = (outcome.decision, KeyWrite::of(&outcome.next));
-        self.applied().creates = write.is_some() && key.kind() == KeyKind::Missing;
+        self.applied().creates.set(write.is_some() && key.kind() == KeyKind::Missing);
         Ok((self.applied().row(decision), write))
     }
 
-    /// Decides the call, stores the result and replies. Everything that can fail, the reply
-    /// included, comes before the key changes.
+    /// Decides the call, stores the result and replies. An error is counted.
     #[inline(always)]
-    fn take(
-        &mut self,
+    fn take(&self, id: CommandId, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
+        let taken = self.try_take(id, call, now);
+        if taken.is_err() {
+            self.applied().count_error();
+        }
+        taken
+    }
+
+    /// Does the same as [`UnderPolicy::take`], and does not count an error. Everything that can
+    /// fail, the reply included, comes before the key changes.
+    #[inline(always)]
+    fn try_take(
+        &self,
         id: CommandId,
         call: &mut Call<'_>,
         now: Instant,
     ) -> Result<(), CommandError> {
-        let (decision, integers);
-        if self.applied().looks() {
-            let key = call.only_key()?.open_for_writing();
-            let stored = self.applied().stored(&key, now)?;
-            fault::point(Point::Decide);
-            let decided = self.decide_on(stored, Mode::Take, now);
-            // The outcome is read in place: moving it copies 160 bytes.
-            let outcome = decided.as_ref().map_err(|error| Into::<RuleError>::into(*error))?;
-            decision = outcome.decision;
-            let write = KeyWrite::of(&outcome.next);
-            self.applied().creates = write.is_some() && key.kind() == KeyKind::Missing;
-            integers = self.applied().integers(&decision);
-            ending::store(id, key, write)?.announce(call)?;
-        } else {
-            decision = self.decide_unseen(Mode::Take, now)?;
-            integers = self.applied().integers(&decision);
-            fault::point(Point::Reply);
+        let applied = self.applied();
+        if !applied.looks() {
+            return self.take_unseen(id, call, now);
         }
-        self.count(&decision, now);
-        let row = self.applied().row(decision);
-        top::count(call, call.key_name(), row.cost, row.denies(), now);
-        ending::answer(id, call, reply::is_yes(&integers), &integers);
-        Ok(())
+        let key = call.only_key()?.open_for_writing();
+        let state = applied.stored(&key, now)?;
+        fault::point(Point::Decide);
+        let decided = self.decide_on(state, Mode::Take, now);
+        // The outcome is read in place: moving it copies 160 bytes.
+        let outcome = decided.as_ref().map_err(|error| Into::<RuleError>::into(*error))?;
+        let decision = outcome.decision;
+        let write = KeyWrite::of(&outcome.next);
+        applied.creates.set(write.is_some() && key.kind() == KeyKind::Missing);
+        let integers = applied.integers(&decision);
+        let counts = Decided { by: self, decision, now };
+        ending::store(id, key, write)?.finish(call, reply::is_yes(&integers), &integers, counts)
+    }
+
+    /// Does the same as [`UnderPolicy::try_take`] under a policy that does not read the key.
+    #[inline(never)]
+    fn take_unseen(
+        &self,
+        id: CommandId,
+        call: &mut Call<'_>,
+        now: Instant,
+    ) -> Result<(), CommandError> {
+        let decision = self.decide_unseen(Mode::Take, now)?;
+        let integers = self.applied().integers(&decision);
+        let counts = Decided { by: self, decision, now };
+        ending::store_nothing(id).finish(call, reply::is_yes(&integers), &integers, counts)
+    }
+}
+
+/// A call that a policy has decided.
+struct Decided<'decided, P: ?Sized> {
+    by: &'decided P,
+    decision: Decision,
+    now: Instant,
+}
+
+/// Counts for the policy and for `RL.TOP`.
+impl<'call, P: UnderPolicy<'call> + ?Sized> Counts for Decided<'_, P> {
+    #[inline(always)]
+    fn count(self, call: &Call<'_>) {
+        let (policy, verdict) = (self.by.applied(), self.decision.verdict);
+        self.by.count(&self.decision, self.now);
+        let denies = !verdict.is_allowed() && policy.force(verdict) == Force::Enforced;
+        top::count(call, call.key_name(), policy.request.options.cost, denies, self.now);
     }
 }
 
 impl<'call> UnderPolicy<'call> for Applied<'call> {
     type Error = OtherAlgorithm;
 
-    fn applied(&mut self) -> &mut Self {
+    fn applied(&self) -> &Self {
         self
     }
 
@@ -161,12 +198,7 @@ impl<'call> UnderPolicy<'call> for Applied<'call> {
 pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
-    let mut applied = Applied::new(&usage, call.key_name(), Counting::Counted, now)?;
-    let taken = applied.take(id, call, now);
-    if taken.is_err() {
-        applied.count_error();
-    }
-    taken
+    Applied::new(&usage, call.key_name(), Counting::Counted, now)?.take(id, call, now)
 }
 
 /// Decides a call under a policy, without storing or counting it.
@@ -174,13 +206,17 @@ pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
 pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?;
     let now = clock::now();
-    let mut applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
-    let key = applied.looks().then(|| call.only_key()).transpose()?;
-    let key = key.map(KeyName::open_for_reading);
-    let decision = applied.decide(key.as_ref(), Mode::Take, now)?.0.decision;
+    let applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
+    let decision = if applied.looks() {
+        let key = call.only_key()?.open_for_reading();
+        let state = applied.stored(&key, now)?;
+        fault::point(Point::Decide);
+        keyspace::decide_on(state, &applied.request, Mode::Take, now)?.decision
+    } else {
+        applied.decide_unseen(Mode::Take, now)?
+    };
     let integers = applied.integers(&decision);
-    fault::point(Point::Reply);
-    ending::answer(id, call, reply::is_yes(&integers), &integers);
+    ending::answer_unstored(id, call, reply::is_yes(&integers), &integers);
     Ok(())
 }
 
@@ -214,28 +250,23 @@ fn settle(
     let usage = grammar::usage::usage(call.args_after_word())?.unconditional()?;
     let now = clock::now();
     let applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
-    let (decision, integers);
-    if applied.looks() {
-        let key = call.only_key()?.open_for_writing();
-        let stored = applied.stored(&key, now)?;
-        fault::point(Point::Decide);
-        let outcome = act(&applied.request, stored, now)?;
-        decision = outcome.decision;
-        integers = decision.integers();
-        let write = KeyWrite::of(&outcome.next);
-        ending::store(id, key, write)?.announce(call)?;
-        if takes && !decision.verdict.is_banned() {
-            applied.count_charge(applied.request.options.cost);
-        }
-    } else {
+    if !applied.looks() {
         fault::point(Point::Decide);
         let settled = act(&applied.request, None, now)?.decision;
-        decision = applied.blocked(settled.limit).unwrap_or(settled);
-        integers = decision.integers();
-        fault::point(Point::Reply);
+        let decision = applied.blocked(settled.limit).unwrap_or(settled);
+        ending::answer_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
+        return Ok(());
     }
-    ending::answer(id, call, decision.verdict.is_allowed(), &integers);
-    Ok(())
+    let key = call.only_key()?.open_for_writing();
+    let stored = applied.stored(&key, now)?;
+    fault::point(Point::Decide);
+    let outcome = act(&applied.request, stored, now)?;
+    let (verdict, integers) = (outcome.decision.verdict, outcome.decision.integers());
+    let write = KeyWrite::of(&outcome.next);
+    let is_charged = takes && !verdict.is_banned();
+    let charged =
+        is_charged.then(|| Charged { policy: &applied, units: applied.request.options.cost });
+    ending::store(id, key, write)?.finish(call, verdict.is_allowed(), &integers, charged)
 }
 
 impl<'call> Applied<'call> {
@@ -267,7 +298,7 @@ impl<'call> Applied<'call> {
             }
         };
         match usage.request(rule) {
-            Ok(request) => Ok(Self { request, stance, counter, creates: false }),
+            Ok(request) => Ok(Self { request, stance, counter, creates: Cell::new(false) }),
             Err(error) => Err(refused(RuleError::Grammar(error), counter, usage, counting)),
         }
     }
@@ -320,6 +351,7 @@ impl<'call> Applied<'call> {
     }
 
     /// Returns the integers of the reply for a decision.
+    #[inline(always)]
     pub fn integers(&self, decision: &Decision) -> [i64; 7] {
         let options = self.request.options;
         let full_units = if options.partial { options.cost.units() } else { 1 };
@@ -343,12 +375,6 @@ impl<'call> Applied<'call> {
         }
     }
 
-    /// Counts units that a charge or a commit took.
-    #[cold]
-    pub fn count_charge(&self, units: Cost) {
-        self.counter.charge(units);
-    }
-
     /// Returns the data to count for a call.
     #[inline(always)]
     fn counted(&self, decision: &Decision) -> Counted {
@@ -365,7 +391,7 @@ impl<'call> Applied<'call> {
             (_, false) => (Ending::Denied, 0),
         };
         let (limit_units, remaining_units) = (decision.limit.units(), decision.remaining);
-        Counted { ending, limit_units, remaining_units, taken_units, created: self.creates }
+        Counted { ending, limit_units, remaining_units, taken_units, created: self.creates.get() }
     }
 
     /// Counts an error of the call. A call of cost 0 is not counted.
@@ -374,6 +400,21 @@ impl<'call> Applied<'call> {
         if !self.request.options.cost.is_zero() {
             self.counter.count_error();
         }
+    }
+}
+
+/// Units that a charge or a commit took under a policy.
+pub struct Charged<'policy, 'call> {
+    /// The policy.
+    pub policy: &'policy Applied<'call>,
+    /// The units.
+    pub units: Cost,
+}
+
+impl Counts for Charged<'_, '_> {
+    #[cold]
+    fn count(self, _: &Call<'_>) {
+        self.policy.counter.charge(self.units);
     }
 }
 
