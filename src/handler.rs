@@ -9,7 +9,8 @@ use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
 use crate::leases::command as leases;
-use crate::policies::{applied, manage as policy_commands, metrics};
+use crate::policies::applied::{self, Settling};
+use crate::policies::{manage as policy_commands, metrics};
 use crate::{block, clock, config, ending, info, redis_cell, reply, reservations, rule_set, top};
 use redis_throttle_engine::algorithms::{Algorithm, NewState};
 use redis_throttle_engine::bounds::Cost;
@@ -29,8 +30,8 @@ pub fn run(id: CommandId, call: &mut Call<'_>) {
         Action::Decide(algorithm) => decide(id, call, algorithm),
         Action::Use => applied::take(id, call),
         Action::Peek => peek(id, call),
-        Action::Charge => charge(id, call),
-        Action::Refund => refund(id, call),
+        Action::Charge => settle(id, call, Settling::Charge),
+        Action::Refund => settle(id, call, Settling::Refund),
         Action::Reserve(verb) => reservations::run(id, call, verb),
         Action::DecideAll => rule_set::decide(id, call),
         Action::PeekAll => rule_set::peek(id, call),
@@ -63,26 +64,17 @@ fn decide(id: CommandId, call: &mut Call<'_>, algorithm: Algorithm) -> Result<()
     })
 }
 
-/// Charges the cost of a call and replies with the resulting state.
-fn charge(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+/// Charges or refunds the cost of a call and replies with the resulting state.
+fn settle(id: CommandId, call: &mut Call<'_>, kind: Settling) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
-            Err(GrammarError::UseNotHere) => return applied::charge(id, call),
+            Err(GrammarError::UseNotHere) => return applied::settle(id, call, kind),
             request => request?,
         };
     request.options.unconditional()?;
-    apply(id, call, None, |key| Ok(keyspace::charge(key, &request)?))
-}
-
-/// Refunds the cost of a call and replies with the resulting state.
-fn refund(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let request =
-        match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
-            Err(GrammarError::UseNotHere) => return applied::refund(id, call),
-            request => request?,
-        };
-    request.options.unconditional()?;
-    apply(id, call, None, |key| Ok(keyspace::refund(key, &request)?))
+    apply(id, call, None, |key| {
+        Ok(keyspace::act_on(key, |stored| kind.act(&request, stored, clock::now()))?)
+    })
 }
 
 /// The result of a call on the state of a key.

@@ -6,14 +6,13 @@ use crate::api::key::{ChangedKey, Event, KeyKind, ReadKey, WriteKey};
 use crate::commands::table::CommandId;
 use crate::fault::{self, Point};
 use crate::{clock, info, replication};
-use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, Rule, State};
+use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::ban::{Ban, LiveBan};
-use redis_throttle_engine::call::{ChargeError, Mode};
+use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Next, Outcome, StateWrite};
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::msgpack::NotAState;
 use redis_throttle_engine::redis_cell;
-use redis_throttle_engine::reservations::window::{ReservationError, Step};
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
 
@@ -93,9 +92,7 @@ pub fn decide<'key>(
     mode: Mode,
     now: Instant,
 ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
-    let stored = load(key)?;
-    fault::point(Point::Decide);
-    decide_on(stored, request, mode, now)
+    act_on(key, |stored| decide_on(stored, request, mode, now))
 }
 
 /// Decides a request on a state.
@@ -141,51 +138,19 @@ pub fn load_digits(key: &ReadKey<'_, '_>, now: Instant) -> Result<Digits, OtherA
     }
 }
 
-/// Charges the state of a key.
+/// Applies `act` to the state of a key.
 ///
 /// # Errors
 ///
-/// [`ChargeError`] if the key holds anything but a state of the rule's algorithm, or the charge
-/// exceeds the largest debt or total.
-pub fn charge<'key>(
+/// The error of `act`, or that of [`NotAState`] if the key holds anything but a state.
+#[inline(always)]
+pub fn act_on<'key, T, E: From<NotAState>>(
     key: &'key ReadKey<'_, '_>,
-    request: &Request,
-) -> Result<Outcome<NewState<'key>>, ChargeError> {
+    act: impl FnOnce(Option<State<'key>>) -> Result<T, E>,
+) -> Result<T, E> {
     let stored = load(key)?;
     fault::point(Point::Decide);
-    request.rule.charge(stored, clock::now(), request.options.cost)
-}
-
-/// Refunds to the state of a key.
-///
-/// # Errors
-///
-/// [`OtherAlgorithm`] if the key holds anything but a state of the rule's algorithm.
-pub fn refund<'key>(
-    key: &'key ReadKey<'_, '_>,
-    request: &Request,
-) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
-    let stored = load(key)?;
-    fault::point(Point::Decide);
-    request.rule.refund(stored, clock::now(), request.options.cost)
-}
-
-/// Applies a step to the reservation `id` in the state of a key.
-///
-/// # Errors
-///
-/// [`ReservationError`] if the step is refused, or the key holds anything but a state of the rule's
-/// algorithm.
-pub fn take_step<'key>(
-    key: &'key ReadKey<'_, '_>,
-    rule: &Rule,
-    id: &'key [u8],
-    step: Step,
-    now: Instant,
-) -> Result<Outcome<NewState<'key>>, ReservationError> {
-    let stored = load(key)?;
-    fault::point(Point::Decide);
-    rule.take_step(stored, now, id, step)
+    act(stored)
 }
 
 /// The reason why a change failed.

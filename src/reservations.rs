@@ -9,7 +9,6 @@ use crate::api::call::Call;
 use crate::api::key::{KeyName, ReadKey};
 use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
-use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
 use crate::policies::applied::{Applied, Charged, Counting, UnderPolicy};
 use crate::{clock, config, ending, reply, top};
@@ -22,7 +21,6 @@ use redis_throttle_engine::grammar::reservation::{
     HoldRequest, ReservationRequest, ReservationVerb, RuleSource, hold, packed_hold, reservation,
 };
 use redis_throttle_engine::grammar::usage::Usage;
-use redis_throttle_engine::msgpack::NotAState;
 use redis_throttle_engine::reservations::window::{Hold, ReservationError, Step};
 use redis_throttle_engine::rule_set::Row;
 use redis_throttle_engine::time::Instant;
@@ -60,7 +58,8 @@ fn take_step(
     policy: Option<&Applied<'_>>,
 ) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
-    let Outcome { decision, next } = keyspace::take_step(&key, rule, id, step, now)?;
+    let Outcome { decision, next } =
+        keyspace::act_on(&key, |stored| rule.take_step(stored, now, id, step))?;
     let committed = next.kept().map_or(Cost::ZERO, |next| next.state.committed());
     let write = KeyWrite::of(&next);
     let (is_allowed, integers) = (decision.verdict.is_allowed(), decision.integers());
@@ -207,9 +206,8 @@ impl<'call> Reserving<'call> {
             Self::ByRule { rule, id, hold } => (rule, *id, *hold),
         };
         let key = key.ok_or(RuleError::WrongType)?;
-        let stored = keyspace::load(key).map_err(|NotAState| RuleError::WrongType)?;
-        fault::point(Point::Decide);
-        let Outcome { decision, next } = rule.reserve(mode, stored, now, id, hold)?;
+        let Outcome { decision, next } =
+            keyspace::act_on(key, |stored| rule.reserve(mode, stored, now, id, hold))?;
         let left_units = hold.leave.map_or(0, |leave| leave.units(decision.limit));
         let row = Row { decision, cost: hold.cost, left_units, force: None };
         Ok((row, KeyWrite::of(&next)))

@@ -16,7 +16,7 @@ use crate::policies::table::Counter;
 use crate::{clock, config, ending, reply, top};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::bounds::{Cost, Limit};
-use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Decision, Outcome, Verdict};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::request::Request;
@@ -220,39 +220,45 @@ pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Charges the cost of a call to the rule of a policy.
-#[cold]
-pub fn charge(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
-    settle(id, call, true, |request, stored, now| {
-        Ok(request.rule.charge(stored, now, request.options.cost)?)
-    })
+/// A call that corrects earlier calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settling {
+    /// Takes its cost, even if too few units are left.
+    Charge,
+    /// Gives its cost back.
+    Refund,
 }
 
-/// Refunds the cost of a call to the rule of a policy.
-#[cold]
-pub fn refund(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
-    settle(id, call, false, |request, stored, now| {
-        Ok(request.rule.refund(stored, now, request.options.cost)?)
-    })
+impl Settling {
+    /// Applies the call to a state.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] if the state belongs to another algorithm, or a charge exceeds the largest
+    /// debt or total.
+    #[inline(always)]
+    pub fn act<'key>(
+        self,
+        Request { rule, options }: &Request,
+        stored: Option<State<'key>>,
+        now: Instant,
+    ) -> Result<Outcome<NewState<'key>>, ChargeError> {
+        match self {
+            Self::Charge => rule.charge(stored, now, options.cost),
+            Self::Refund => Ok(rule.refund(stored, now, options.cost)?),
+        }
+    }
 }
-
-/// The result of a settling call on a state.
-type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 
 /// Charges or refunds under the rule of a policy, also in shadow mode, and stores the result.
-/// `takes` is true for a charge.
-fn settle(
-    id: CommandId,
-    call: &mut Call<'_>,
-    takes: bool,
-    act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
-) -> Result<(), CommandError> {
+#[cold]
+pub fn settle(id: CommandId, call: &mut Call<'_>, kind: Settling) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?.unconditional()?;
     let now = clock::now();
     let applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
     if !applied.looks() {
         fault::point(Point::Decide);
-        let settled = act(&applied.request, None, now)?.decision;
+        let settled = kind.act(&applied.request, None, now)?.decision;
         let decision = applied.blocked(settled.limit).unwrap_or(settled);
         ending::answer_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
         return Ok(());
@@ -260,12 +266,12 @@ fn settle(
     let key = call.only_key()?.open_for_writing();
     let stored = applied.stored(&key, now)?;
     fault::point(Point::Decide);
-    let outcome = act(&applied.request, stored, now)?;
+    let outcome = kind.act(&applied.request, stored, now)?;
     let (verdict, integers) = (outcome.decision.verdict, outcome.decision.integers());
     let write = KeyWrite::of(&outcome.next);
-    let is_charged = takes && !verdict.is_banned();
+    let is_charged = kind == Settling::Charge && !verdict.is_banned();
     let charged =
-        is_charged.then(|| Charged { policy: &applied, units: applied.request.options.cost });
+        is_charged.then_some(Charged { policy: &applied, units: applied.request.options.cost });
     ending::store(id, key, write)?.finish(call, verdict.is_allowed(), &integers, charged)
 }
 
