@@ -27,16 +27,16 @@ pub struct Arguments {
     /// Any node of a cluster: each scrape finds the others
     #[arg(long = "cluster", value_name = "URL", value_parser = cluster)]
     pub clusters: Vec<ConnectionInfo>,
-    /// The address that answers GET /metrics and GET /healthz, as host:port
+    /// The address that serves GET /metrics and GET /healthz, as host:port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9877")]
     pub listen: String,
-    /// The time for an answer to arrive and be parsed, 1 to 60000
+    /// The time for a reply to arrive and be parsed, 1 to 60000
     #[arg(long = "timeout-ms", value_name = "N", default_value = "2000", value_parser = timeout)]
     pub timeout: Duration,
 }
 
 /// The action that a command line requests.
-pub enum Asked {
+pub enum Action {
     /// Print the help or the version.
     Print(String),
     /// Run the exporter.
@@ -54,10 +54,10 @@ impl Arguments {
     pub fn read(
         words: impl Iterator<Item = OsString>,
         variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Asked, String> {
+    ) -> Result<Action, String> {
         let mut arguments = match Self::try_parse_from(words) {
             Ok(arguments) => arguments,
-            Err(error) if !error.use_stderr() => return Ok(Asked::Print(error.to_string())),
+            Err(error) if !error.use_stderr() => return Ok(Action::Print(error.to_string())),
             Err(error) => return Err(refusal(&error)),
         };
         let urls = |name: &str| {
@@ -70,7 +70,7 @@ impl Arguments {
         if arguments.servers.is_empty() && arguments.clusters.is_empty() {
             return Err("no server: name one with --server URL, or see --help".to_owned());
         }
-        Ok(Asked::Run(arguments))
+        Ok(Action::Run(arguments))
     }
 }
 
@@ -125,8 +125,8 @@ mod tests {
             |name: &str| servers.filter(|_| name == "REDIS_THROTTLE_SERVERS").map(OsString::from);
         let words = ["exporter"].into_iter().chain(line.split_whitespace());
         match Arguments::read(words.map(OsString::from), variable)? {
-            Asked::Run(arguments) => Ok(arguments),
-            Asked::Print(text) => Err(text),
+            Action::Run(arguments) => Ok(arguments),
+            Action::Print(text) => Err(text),
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(reason.as_deref(), Some("an argument is not valid UTF-8"));
         for name in ["REDIS_THROTTLE_SERVERS", "REDIS_THROTTLE_CLUSTERS"] {
             let words = ["exporter", "--server", "redis://a"].map(OsString::from).into_iter();
-            let reason = Arguments::read(words, |asked| (asked == name).then(odd)).err();
+            let reason = Arguments::read(words, |requested| (requested == name).then(odd)).err();
             assert_eq!(reason, Some(format!("{name} is not valid UTF-8")));
         }
     }

@@ -1,7 +1,7 @@
 //! Finds the current nodes of a cluster: any node lists them in `CLUSTER NODES`.
 
-use super::log::{Told, say};
-use super::server::{Server, ask_all};
+use super::log::{LastState, write};
+use super::server::{Server, query_all};
 use redis::{ConnectionAddr, ConnectionInfo};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,31 +12,31 @@ pub struct Cluster {
     pub seed: Arc<Server>,
     /// The nodes that the last successful search found, sorted by name.
     nodes: Vec<Arc<Server>>,
-    told: Told,
+    last_state: LastState,
 }
 
-/// The answer of one node to `CLUSTER NODES`.
+/// The reply of one node to `CLUSTER NODES`.
 struct View {
-    /// The name of the node that answered.
+    /// The name of the node that replied.
     myself: Option<String>,
     nodes: Vec<Arc<Server>>,
 }
 
 impl View {
-    /// Returns true if the answer lists the node of this name.
+    /// Returns true if the reply lists the node of this name.
     fn names(&self, node: &str) -> bool {
         self.nodes.iter().any(|named| named.name == node)
     }
 }
 
 impl Cluster {
-    /// Creates a cluster without asking a node yet.
+    /// Creates a cluster without sending to a node yet.
     pub fn new(seed: Arc<Server>) -> Self {
-        Self { seed, nodes: Vec::new(), told: Told::default() }
+        Self { seed, nodes: Vec::new(), last_state: LastState::default() }
     }
 
-    /// Asks the configured node and all known nodes for the nodes of the cluster. Returns the
-    /// nodes, and true if at least one node answered. If no node answers, returns the nodes known
+    /// Queries the configured node and all known nodes for the nodes of the cluster. Returns the
+    /// nodes, and true if at least one node replied. If no node replies, returns the nodes known
     /// from earlier scrapes and false; without such nodes, only the configured node.
     pub fn nodes(&mut self, timeout: Duration) -> (Vec<Arc<Server>>, bool) {
         let mut command = redis::cmd("CLUSTER");
@@ -45,12 +45,12 @@ impl Cluster {
         candidates.extend(self.nodes.iter().filter(|it| !Arc::ptr_eq(it, &self.seed)).cloned());
         let mut views = Vec::new();
         let mut reason = None;
-        let answers = ask_all(&candidates, &command, timeout, |_, text, _| Ok(text));
-        for (node, (answer, _)) in candidates.iter().zip(answers) {
-            let read = answer.map(|text| self.read(&text, node.information()));
+        let replies = query_all(&candidates, &command, timeout, |_, text, _| Ok(text));
+        for (node, (reply, _)) in candidates.iter().zip(replies) {
+            let read = reply.map(|text| self.read(&text, node.information()));
             match read {
                 Ok(view) if !view.nodes.is_empty() => views.push(view),
-                Ok(_) => drop(reason.get_or_insert_with(|| "its answer lists no node".to_owned())),
+                Ok(_) => drop(reason.get_or_insert_with(|| "its reply lists no node".to_owned())),
                 Err(error) => drop(reason.get_or_insert(error)),
             }
         }
@@ -59,12 +59,12 @@ impl Cluster {
             Some(reason) if nodes.is_empty() => Err(reason),
             _ => Ok(()),
         };
-        if self.told.changes(&found) {
+        if self.last_state.changes(&found) {
             match &found {
                 Err(reason) => {
-                    say(&format!("the nodes of {} are unknown: {reason}", self.seed.name))
+                    write(&format!("the nodes of {} are unknown: {reason}", self.seed.name))
                 }
-                Ok(()) => say(&format!("the nodes of {} are known", self.seed.name)),
+                Ok(()) => write(&format!("the nodes of {} are known", self.seed.name)),
             }
         }
         if !nodes.is_empty() {
@@ -77,15 +77,15 @@ impl Cluster {
         (known, found.is_ok())
     }
 
-    /// Parses the answer of the node `asked`. Nodes that are already known keep their connections.
-    fn read(&self, text: &str, asked: &ConnectionInfo) -> View {
+    /// Parses the reply of the node `source`. Nodes that are already known keep their connections.
+    fn read(&self, text: &str, source: &ConnectionInfo) -> View {
         let mut view = View { myself: None, nodes: Vec::new() };
         for node in text.lines().filter_map(Node::read) {
-            let Some(address) = node.address(asked.addr()) else { continue };
+            let Some(address) = node.address(source.addr()) else { continue };
             let mut known = self.nodes.iter().chain([&self.seed]);
             let server = match known.find(|known| *known.information().addr() == address) {
                 Some(known) => Ok(Arc::clone(known)),
-                None => Server::new(asked.clone().set_addr(address)),
+                None => Server::new(source.clone().set_addr(address)),
             };
             let Ok(server) = server else { continue };
             if node.is_myself {
@@ -97,8 +97,8 @@ impl Cluster {
     }
 }
 
-/// Returns the nodes of all answers, sorted by name. A node that no other node lists has left the
-/// cluster, and may have joined another cluster. Its answer is used only if no answering node is
+/// Returns the nodes of all replies, sorted by name. A node that no other node lists has left the
+/// cluster, and may have joined another cluster. Its reply is used only if no replying node is
 /// listed by another node.
 fn union(views: &[View]) -> Vec<Arc<Server>> {
     let is_member = |view: &&View| {
@@ -143,16 +143,16 @@ impl<'line> Node<'line> {
         Some(Self { ip, hostname, port, is_myself })
     }
 
-    /// Returns the address at which to connect to this node, with the transport of `asked`, the
-    /// node that answered. With TLS, the address has the host name, because a certificate is for a
+    /// Returns the address at which to connect to this node, with the transport of `source`, the
+    /// node that replied. With TLS, the address has the host name, because a certificate is for a
     /// name. A node that has never met another node does not know its own address. Its host is then
-    /// that of `asked`.
-    fn address(&self, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
+    /// that of `source`.
+    fn address(&self, source: &ConnectionAddr) -> Option<ConnectionAddr> {
         let named = |host: &str| {
             let host = if self.ip.is_empty() { host } else { self.ip };
             (host.to_owned(), self.port)
         };
-        match asked {
+        match source {
             ConnectionAddr::Tcp(host, _) => {
                 let (host, port) = named(host);
                 Some(ConnectionAddr::Tcp(host, port))
@@ -198,9 +198,9 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
         assert_eq!(names("redis://seed:1", "what\n\nis this"), Vec::<String>::new());
     }
 
-    /// Returns the names of the nodes that `union` returns. Each answer is given as the name of the
-    /// node that answers, and the names of the other nodes that it lists.
-    fn told(views: &[(&str, &[&str])]) -> Vec<String> {
+    /// Returns the names of the nodes that `union` returns. Each reply is given as the name of the
+    /// node that replies, and the names of the other nodes that it lists.
+    fn joined_names(views: &[(&str, &[&str])]) -> Vec<String> {
         let views: Vec<_> = views
             .iter()
             .map(|(myself, others)| {
@@ -216,17 +216,17 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     fn node_that_has_left_is_ignored_if_other_nodes_list_each_other() {
         // `d` was reset, or has joined another cluster. This also holds if `d` is the seed.
         let left = [("d:1", [].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
-        assert_eq!(told(&left), ["a:1", "b:1"]);
+        assert_eq!(joined_names(&left), ["a:1", "b:1"]);
         let joined = [("d:1", ["x:1"].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
-        assert_eq!(told(&joined), ["a:1", "b:1"]);
-        // `n` is new to most nodes, and `c` does not answer.
+        assert_eq!(joined_names(&joined), ["a:1", "b:1"]);
+        // `n` is new to most nodes, and `c` does not reply.
         let news = [("a:1", ["b:1", "c:1", "n:1"].as_slice()), ("b:1", &["a:1", "c:1"])];
-        assert_eq!(told(&news), ["a:1", "b:1", "c:1", "n:1"]);
+        assert_eq!(joined_names(&news), ["a:1", "b:1", "c:1", "n:1"]);
         // No node lists another: a cluster of one, or of two of which one was reset.
-        assert_eq!(told(&[("a:1", &[])]), ["a:1"]);
-        assert_eq!(told(&[("a:1", &[]), ("d:1", &[])]), ["a:1", "d:1"]);
-        // The same node answers twice, under two names.
-        assert_eq!(told(&[("a:1", &["b:1"]), ("a:1", &["b:1"])]), ["a:1", "b:1"]);
+        assert_eq!(joined_names(&[("a:1", &[])]), ["a:1"]);
+        assert_eq!(joined_names(&[("a:1", &[]), ("d:1", &[])]), ["a:1", "d:1"]);
+        // The same node replies twice, under two names.
+        assert_eq!(joined_names(&[("a:1", &["b:1"]), ("a:1", &["b:1"])]), ["a:1", "b:1"]);
     }
 
     #[test]
@@ -236,7 +236,7 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     }
 
     #[test]
-    fn node_without_a_known_address_gets_the_host_that_was_asked() {
+    fn node_without_a_known_address_gets_the_host_of_the_queried_node() {
         let alone = "aa :7000@17000 myself,master - 0 0 0 connected 0-16383\n";
         assert_eq!(names("redis://seed:1", alone), ["seed:7000"]);
     }

@@ -1,9 +1,9 @@
-//! The shared deadline for all servers of a scrape: by then their answers must have arrived and be
+//! The shared deadline for all servers of a scrape: by then their replies must have arrived and be
 //! parsed.
 
 use std::time::{Duration, Instant};
 
-/// A deadline that all servers of a scrape share. Its time starts when the servers are asked.
+/// A deadline that all servers of a scrape share. Its time starts when the servers are queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     started: Instant,
@@ -16,7 +16,7 @@ impl Deadline {
         Self { started: Instant::now(), timeout }
     }
 
-    /// Returns the time since the servers were asked.
+    /// Returns the time since the servers were queried.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
@@ -35,9 +35,9 @@ impl Deadline {
         if self.left().is_zero() { Err(self.unparsed()) } else { Ok(()) }
     }
 
-    /// Returns the error text for a server whose answer was not parsed in time.
+    /// Returns the error text for a server whose reply was not parsed in time.
     pub fn unparsed(&self) -> String {
-        format!("its answer was not parsed within {} ms", self.timeout.as_millis())
+        format!("its reply was not parsed within {} ms", self.timeout.as_millis())
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     fn check_fails_once_the_deadline_has_passed() {
         let passed = Deadline::after(Duration::ZERO);
         assert_eq!(passed.left(), Duration::ZERO);
-        assert_eq!(passed.check(), Err("its answer was not parsed within 0 ms".to_owned()));
+        assert_eq!(passed.check(), Err("its reply was not parsed within 0 ms".to_owned()));
         assert_eq!(Deadline::after(Duration::MAX).check(), Ok(()));
     }
 }

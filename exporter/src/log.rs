@@ -5,22 +5,22 @@ use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 /// Writes a line, and ignores a failure to write it.
-pub fn say(line: &str) {
+pub fn write(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The last logged state, up or down, of a server or a cluster. Only a change is logged.
 #[derive(Default)]
-pub struct Told(Mutex<Option<Option<String>>>);
+pub struct LastState(Mutex<Option<Option<String>>>);
 
-impl Told {
+impl LastState {
     /// Records the state. Returns true if the state, or the reason for being down, differs from the
     /// last one.
     pub fn changes<T>(&self, state: &Result<T, String>) -> bool {
         let state = state.as_ref().err().cloned();
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = told.as_ref() != Some(&state);
-        *told = Some(state);
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = last.as_ref() != Some(&state);
+        *last = Some(state);
         changes
     }
 }

@@ -1,10 +1,10 @@
-//! Metrics of redis-throttle for Prometheus: at each scrape, the exporter asks every server for
-//! `RL.METRICS` and joins the answers into one page.
+//! Metrics of redis-throttle for Prometheus: at each scrape, the exporter sends every server
+//! `RL.METRICS` and joins the replies into one page.
 //!
 //! ```text
 //! arguments ── addresses ──> scrape ──> server    one server, one connection, one command
 //!                              │  ├───> cluster   which servers a cluster has now
-//!                              │  ├───> deadline  the time to answer and to be parsed
+//!                              │  ├───> deadline  the time to reply and to be parsed
 //! http ──── GET /metrics ──────┘  └───> page      the texts of several servers as one
 //! ```
 
@@ -17,7 +17,7 @@ mod page;
 mod scrape;
 mod server;
 
-use arguments::{Arguments, Asked};
+use arguments::{Action, Arguments};
 use scrape::Exporter;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -25,8 +25,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match Arguments::read(std::env::args_os(), |name| std::env::var_os(name)) {
-        Ok(Asked::Print(text)) => print(&text),
-        Ok(Asked::Run(arguments)) => {
+        Ok(Action::Print(text)) => print(&text),
+        Ok(Action::Run(arguments)) => {
             if let Err(reason) = run(arguments) {
                 return fail(&reason);
             }
@@ -42,7 +42,7 @@ fn print(text: &str) {
 }
 
 fn fail(reason: &str) -> ExitCode {
-    log::say(&format!("redis-throttle-exporter: {reason}"));
+    log::write(&format!("redis-throttle-exporter: {reason}"));
     ExitCode::from(2)
 }
 

@@ -17,18 +17,18 @@ const OWN: [&str; 4] =
 /// The valid kinds of a `TYPE` line.
 const KINDS: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
 
-/// The longest valid line of an answer, not counting its line ending.
+/// The longest valid line of a reply, not counting its line ending.
 const LINE_MOST_BYTES: usize = 64 * 1024;
 
 /// The most labels of a sample, not counting the exporter's own.
 const LABELS_MOST: usize = 64;
 
-/// A fault of one line. The whole answer of the server is then refused.
+/// A fault of one line. The whole reply of the server is then refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     TooLong,
     TooManyLabels,
-    /// A line that is not in the text format, or that makes Prometheus refuse a page.
+    /// A line that is not in the text format, or because of which Prometheus refuses a page.
     NoMetric,
 }
 
@@ -82,7 +82,7 @@ impl Page {
         self.metric(name).samples.push_str(&sample);
     }
 
-    /// Parses the answer of a server. Calls `check` before each line, and stops if `check` fails.
+    /// Parses the reply of a server. Calls `check` before each line, and stops if `check` fails.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Parses the answer of a server without a deadline, and adds it to the page.
+    /// Parses the reply of a server without a deadline, and adds it to the page.
     fn add(page: &mut Page, server: &str, text: &str) -> Result<(), String> {
         Page::parse(server, text, || Ok(())).map(|parsed| page.add(parsed))
     }
@@ -265,14 +265,14 @@ mod tests {
     #[test]
     fn page_has_each_metric_once_with_the_samples_of_all_servers() {
         let mut page = Page::default();
-        page.begin("rl_up", "Whether it answers.");
+        page.begin("rl_up", "Whether it replies.");
         page.about("rl_up", "server", "h:1", 1);
         page.about("rl_up", "server", "h:2", 1);
         add(&mut page, "h:1", ONE).expect("of the format");
         let newer =
             ONE.replace("What a is.", "Something else.") + "# TYPE rl_c counter\nrl_c{} 7 99\n";
         add(&mut page, "h:2", &newer).expect("of the format");
-        let expected = "# HELP rl_up Whether it answers.\n# TYPE rl_up gauge\n\
+        let expected = "# HELP rl_up Whether it replies.\n# TYPE rl_up gauge\n\
             rl_up{server=\"h:1\"} 1\nrl_up{server=\"h:2\"} 1\n\
             # HELP rl_a_total What a is.\n# TYPE rl_a_total counter\n\
             rl_a_total{server=\"h:1\",command=\"gcra\",outcome=\"allowed\"} 3\n\

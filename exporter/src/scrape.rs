@@ -1,21 +1,21 @@
-//! A scrape: asks the servers and makes the page.
+//! A scrape: queries the servers and builds the page.
 
 use super::arguments::Arguments;
 use super::cluster::Cluster;
 use super::deadline::Deadline;
 use super::page::Page;
-use super::server::{Server, ask_all};
+use super::server::{Server, query_all};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The servers and clusters that are asked at each scrape.
+/// The servers and clusters that are queried at each scrape.
 pub struct Exporter {
     servers: Vec<Arc<Server>>,
     clusters: Mutex<Vec<Cluster>>,
     /// The time when the last scrape began, and the page of that scrape while a client still reads
-    /// it. The lock is held for a whole scrape, while other threads ask the servers and parse their
-    /// answers.
+    /// it. The lock is held for a whole scrape, while other threads query the servers and parse
+    /// their replies.
     last: Mutex<Option<(Instant, Weak<String>)>>,
     timeout: Duration,
 }
@@ -50,9 +50,9 @@ impl Exporter {
     /// Returns the page of a scrape that began after this call. All calls made during a scrape wait
     /// until that scrape ends, and then share the next scrape.
     pub fn page(&self) -> Arc<String> {
-        let asked = Instant::now();
+        let called = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = last.as_ref().filter(|(begun, _)| *begun >= asked);
+        let shared = last.as_ref().filter(|(begun, _)| *begun >= called);
         if let Some(page) = shared.and_then(|(_, page)| page.upgrade()) {
             return page;
         }
@@ -68,8 +68,8 @@ impl Exporter {
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
         let mut servers = self.servers.clone();
         let mut page = Page::default();
-        page.begin("rl_up", "Whether the server answered RL.METRICS: 1 yes, 0 no.");
-        page.begin("rl_scrape_duration_seconds", "Time until the server's answer was parsed.");
+        page.begin("rl_up", "Whether the server replied to RL.METRICS: 1 yes, 0 no.");
+        page.begin("rl_scrape_duration_seconds", "Time until the server's reply was parsed.");
         page.begin(
             "rl_exporter_discovery_up",
             "Whether a node listed the nodes of its cluster: 1 yes, 0 no.",
@@ -87,11 +87,11 @@ impl Exporter {
                 }
             }
         }
-        let answers = ask_all(&servers, &redis::cmd("RL.METRICS"), self.timeout, parse);
+        let replies = query_all(&servers, &redis::cmd("RL.METRICS"), self.timeout, parse);
         page.about("rl_exporter_info", "version", env!("CARGO_PKG_VERSION"), 1);
-        for (server, (answer, took)) in servers.iter().zip(answers) {
-            let read = answer.map(|samples| page.add(samples));
-            server.tell(&read);
+        for (server, (reply, took)) in servers.iter().zip(replies) {
+            let read = reply.map(|samples| page.add(samples));
+            server.log(&read);
             page.about("rl_up", "server", &server.name, i32::from(read.is_ok()));
             let took_s = format_args!("{:.6}", took.as_secs_f64());
             page.about("rl_scrape_duration_seconds", "server", &server.name, took_s);

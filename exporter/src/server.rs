@@ -1,7 +1,7 @@
 //! One server: its name and its open connection, on which one command runs at a time.
 
 use super::deadline::Deadline;
-use super::log::{Told, say};
+use super::log::{LastState, write};
 use redis::{Client, Cmd, Connection, ConnectionInfo, RedisResult};
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -11,19 +11,19 @@ use std::time::Duration;
 /// The maximum length of a logged reason. The reason may be a text that the server sent.
 const REASON_MOST_CHARS: usize = 200;
 
-/// A server that is asked at every scrape.
+/// A server that is queried at every scrape.
 pub struct Server {
     /// `host:port`, or the path of a socket; never contains a user or password.
     pub name: String,
     client: Client,
     connection: Mutex<Option<Connection>>,
-    /// True while a thread is asking the server or parsing its answer.
+    /// True while a thread is querying the server or parsing its reply.
     busy: AtomicBool,
-    told: Told,
+    last_state: LastState,
 }
 
-/// The answer of a server, or the reason for its absence.
-pub type Answer = Result<String, String>;
+/// The reply of a server, or the reason for its absence.
+pub type Reply = Result<String, String>;
 
 impl Server {
     /// Creates a server without connecting to it yet.
@@ -44,7 +44,7 @@ impl Server {
             client,
             connection: Mutex::new(None),
             busy: AtomicBool::new(false),
-            told: Told::default(),
+            last_state: LastState::default(),
         }))
     }
 
@@ -54,31 +54,31 @@ impl Server {
     }
 
     /// Logs that the server is up, or down and why, if that has changed since the last log line.
-    pub fn tell(&self, answer: &Result<(), String>) {
-        if self.told.changes(answer) {
-            match answer {
-                Err(reason) => say(&format!("{} is down: {reason}", self.name)),
-                Ok(()) => say(&format!("{} is up", self.name)),
+    pub fn log(&self, reply: &Result<(), String>) {
+        if self.last_state.changes(reply) {
+            match reply {
+                Err(reason) => write(&format!("{} is down: {reason}", self.name)),
+                Ok(()) => write(&format!("{} is up", self.name)),
             }
         }
     }
 
     /// Runs a command on the kept connection. Opens a new connection if there is none, or if the
     /// server has closed the kept one.
-    fn ask(&self, command: &Cmd, timeout: Duration) -> Answer {
+    fn run(&self, command: &Cmd, timeout: Duration) -> Reply {
         let mut kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = match kept.take() {
+        let reply = match kept.take() {
             Some(connection) => match query(connection, command, &mut kept) {
                 // The server was restarted or has closed an idle connection. This is not worth a
                 // log line.
                 Err(error) if error.is_connection_dropped() && !error.is_timeout() => {
                     self.connect(timeout).and_then(|new| query(new, command, &mut kept))
                 }
-                answer => answer,
+                reply => reply,
             },
             None => self.connect(timeout).and_then(|new| query(new, command, &mut kept)),
         };
-        answer.map_err(|error| {
+        reply.map_err(|error| {
             let reason = error.to_string();
             reason.escape_debug().take(REASON_MOST_CHARS).collect()
         })
@@ -92,21 +92,21 @@ impl Server {
     }
 }
 
-/// Runs a command, and keeps the connection in `kept` if the server answered, even with an error.
-/// After any other failure the connection is dropped, because it may hold half an answer.
+/// Runs a command, and keeps the connection in `kept` if the server replied, even with an error.
+/// After any other failure the connection is dropped, because it may hold half a reply.
 fn query(
     mut connection: Connection,
     command: &Cmd,
     kept: &mut Option<Connection>,
 ) -> RedisResult<String> {
-    let answer = command.query(&mut connection);
-    if answer.as_ref().map_or_else(|error| error.code().is_some(), |_| true) {
+    let reply = command.query(&mut connection);
+    if reply.as_ref().map_or_else(|error| error.code().is_some(), |_| true) {
         *kept = Some(connection);
     }
-    answer
+    reply
 }
 
-/// The exclusive right of one thread to ask a server. Dropping it lets another thread ask.
+/// The exclusive right of one thread to query a server. Dropping it lets another thread query it.
 struct Turn(Arc<Server>);
 
 impl Turn {
@@ -121,35 +121,35 @@ impl Drop for Turn {
     }
 }
 
-/// Asks all servers at once and parses their answers. Each server has a thread of its own, which
+/// Queries all servers at once and parses their replies. Each server has a thread of its own, which
 /// holds no lock of another server. Waits at most `timeout` for all threads together. A thread that
-/// is late, because its server sends slowly or its name resolver does not answer, runs on. Until it
-/// ends, no second thread asks the same server. `parse` must end soon after its deadline.
+/// is late, because its server sends slowly or its name resolver does not reply, runs on. Until it
+/// ends, no second thread queries the same server. `parse` must end soon after its deadline.
 ///
-/// Returns the result of `parse` for each server, with the time until the answer was parsed.
-pub fn ask_all<T: Send + 'static>(
+/// Returns the result of `parse` for each server, with the time until the reply was parsed.
+pub fn query_all<T: Send + 'static>(
     servers: &[Arc<Server>],
     command: &Cmd,
     timeout: Duration,
     parse: impl Fn(&Server, String, Deadline) -> Result<T, String> + Clone + Send + 'static,
 ) -> Vec<(Result<T, String>, Duration)> {
     let deadline = Deadline::after(timeout);
-    let late = || (Err(format!("no answer within {} ms", timeout.as_millis())), timeout);
-    let mut answers: Vec<_> = servers.iter().map(|_| late()).collect();
+    let late = || (Err(format!("no reply within {} ms", timeout.as_millis())), timeout);
+    let mut replies: Vec<_> = servers.iter().map(|_| late()).collect();
     let (sender, receiver) = mpsc::channel();
     for (index, server) in servers.iter().enumerate() {
         let Some(turn) = Turn::take(server) else {
-            answers[index] = (Err("still no answer to an earlier scrape".to_owned()), timeout);
+            replies[index] = (Err("still no reply to an earlier scrape".to_owned()), timeout);
             continue;
         };
         let (command, parse, sender) = (command.clone(), parse.clone(), sender.clone());
         let spawned = thread::Builder::new().spawn(move || {
             // `turn` is dropped before `sender`, even if `parse` panics, so that the next scrape
-            // can ask again.
+            // can query it again.
             let turn = turn;
             let server = &turn.0;
-            let parsed = server.ask(&command, timeout).and_then(|text| {
-                // This error is the server's result, unless the parsed answer arrives in time and
+            let parsed = server.run(&command, timeout).and_then(|text| {
+                // This error is the server's result, unless the parsed reply arrives in time and
                 // replaces it.
                 let _ = sender.send((index, Err(deadline.unparsed()), timeout));
                 parse(server, text, deadline)
@@ -159,15 +159,15 @@ pub fn ask_all<T: Send + 'static>(
             let _ = sender.send((index, parsed, deadline.elapsed()));
         });
         if let Err(error) = spawned {
-            answers[index] = (Err(format!("cannot start a thread: {error}")), Duration::ZERO);
+            replies[index] = (Err(format!("cannot start a thread: {error}")), Duration::ZERO);
         }
     }
     // From here on only the threads have a sender. The channel closes when the last thread ends.
     drop(sender);
-    while let Ok((index, answer, took)) = receiver.recv_timeout(deadline.left()) {
-        answers[index] = (answer, took);
+    while let Ok((index, reply, took)) = receiver.recv_timeout(deadline.left()) {
+        replies[index] = (reply, took);
     }
-    answers
+    replies
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
     /// A deadline longer than any passing test takes.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Returns a server that answers `PONG` to every command.
+    /// Returns a server that replies `PONG` to every command.
     fn server() -> Arc<Server> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("redis://{}", listener.local_addr().expect("an address"));
@@ -205,7 +205,7 @@ mod tests {
     fn ask_all_parses_the_answers_of_two_servers_at_the_same_time() {
         let parsers = Arc::new((Mutex::new(0), Condvar::new()));
         let servers = [server(), server()];
-        let answers = ask_all(&servers, &ping(), PATIENCE, move |_, text, deadline| {
+        let replies = query_all(&servers, &ping(), PATIENCE, move |_, text, deadline| {
             // Ends only after the parser of the other server has begun.
             let (count, changed) = &*parsers;
             let mut begun = count.lock().expect("a count");
@@ -214,18 +214,18 @@ mod tests {
             let waited = changed.wait_timeout_while(begun, deadline.left(), |begun| *begun < 2);
             if waited.expect("a count").1.timed_out() { Err(deadline.unparsed()) } else { Ok(text) }
         });
-        for (answer, _) in answers {
-            assert_eq!(answer.as_deref(), Ok("PONG"));
+        for (reply, _) in replies {
+            assert_eq!(reply.as_deref(), Ok("PONG"));
         }
     }
 
     #[test]
     fn ask_all_gives_one_deadline_to_the_parsers_of_all_servers() {
         let parse = |_: &Server, _, deadline| Ok(deadline);
-        let answers = ask_all(&[server(), server()], &ping(), PATIENCE, parse);
-        assert!(answers[0].0.is_ok(), "{answers:?}");
-        // A deadline that began with the answer would differ from server to server.
-        assert_eq!(answers[0].0, answers[1].0);
+        let replies = query_all(&[server(), server()], &ping(), PATIENCE, parse);
+        assert!(replies[0].0.is_ok(), "{replies:?}");
+        // A deadline that began with the reply would differ from server to server.
+        assert_eq!(replies[0].0, replies[1].0);
     }
 
     #[test]
@@ -237,12 +237,12 @@ mod tests {
             Ok(text)
         };
         // The second round shows that the thread that panicked dropped its `Turn`: the server is
-        // asked again.
+        // queried again.
         for _ in 0..2 {
-            let answers = ask_all(&servers, &ping(), PATIENCE, parse.clone());
-            let expected = Err("its answer was not parsed within 60000 ms");
-            assert_eq!(answers[0].0.as_ref().map(String::as_str).map_err(String::as_str), expected);
-            assert_eq!(answers[1].0.as_deref(), Ok("PONG"));
+            let replies = query_all(&servers, &ping(), PATIENCE, parse.clone());
+            let expected = Err("its reply was not parsed within 60000 ms");
+            assert_eq!(replies[0].0.as_ref().map(String::as_str).map_err(String::as_str), expected);
+            assert_eq!(replies[1].0.as_deref(), Ok("PONG"));
         }
     }
 }
