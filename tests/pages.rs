@@ -47,7 +47,7 @@ const MAX_WORDS: [(&str, usize); 36] = [
     ("docs/operations.md", 3_000),
     ("docs/performance.md", 1_710),
     ("docs/policies.md", 2_000),
-    ("docs/quick-start.md", 800),
+    ("docs/quick-start.md", 1_000),
     ("docs/quotas-and-reservations.md", 2_000),
     ("docs/without-the-module.md", 1_080),
 ];
