@@ -1,7 +1,9 @@
 //! The program as a user starts it.
 
+use std::env;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_redis-throttle-lab");
@@ -74,4 +76,20 @@ fn help_and_version_go_to_the_output() {
     assert!(help.contains("--listen <ADDRESS>") && help.contains("127.0.0.1:7780"), "{help}");
     let version = format!("redis-throttle-lab {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(run(&["--version"]), (Some(0), version, String::new()));
+}
+
+#[test]
+fn first_commands_of_the_page_print_the_report_that_it_shows() {
+    let page = include_str!("../../docs/lab.md");
+    let mut blocks = page.split("\n```").skip(1).step_by(2);
+    let commands = blocks.next().and_then(|block| block.strip_prefix("sh\n")).expect("commands");
+    let report = blocks.next().and_then(|block| block.strip_prefix('\n')).expect("a report");
+    let programs = Path::new(PROGRAM).parent().expect("a folder").display();
+    let path = format!("{programs}:{}", env::var("PATH").expect("a search path"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut shell = Command::new("sh");
+    shell.args(["-euc", commands]).env("PATH", path).current_dir(folder.path());
+    let output = shell.output().expect("a shell");
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success() && printed.contains(report), "{printed}");
 }
