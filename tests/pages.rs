@@ -45,7 +45,7 @@ const MAX_WORDS: [(&str, usize); 36] = [
     ("docs/lab.md", 1_500),
     ("docs/leases.md", 1_000),
     ("docs/operations.md", 3_000),
-    ("docs/performance.md", 1_710),
+    ("docs/performance.md", 1_500),
     ("docs/policies.md", 2_000),
     ("docs/quick-start.md", 1_000),
     ("docs/quotas-and-reservations.md", 2_000),
