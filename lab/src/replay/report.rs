@@ -1,4 +1,4 @@
-//! The report: everything that a replay found, as the text, the page and the JSON show it.
+//! The report: everything that a replay found, as text, HTML and JSON show it.
 
 use super::tally::Tally;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The report as text and as a page.
+//! The report as text and as HTML.
 
 use super::{Logs, PROGRAM, combined, known_log, replay, replay_of, text};
 use std::fs;
@@ -29,30 +29,30 @@ fn text_has_a_line_for_each_rule_and_the_most_denied_keys() {
 }
 
 #[test]
-fn page_is_one_file_with_escaped_keys_and_no_address_to_load() {
+fn html_is_one_file_with_escaped_keys_and_no_address_to_load() {
     let logs = Logs::new();
     let (key, escaped) =
         ("<script>alert(1)</script>&\"", "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;");
     let log: String = (0..9).map(|_| combined(1, key, 200)).collect();
-    let page = logs.path("report.html");
-    let arguments = ["-", "--rule", "FIXED 1 60", "--suggest", "--html", text(&page)];
+    let html = logs.path("report.html");
+    let arguments = ["-", "--rule", "FIXED 1 60", "--suggest", "--html", text(&html)];
     let replayed = replay_of(log.as_bytes(), &arguments);
     assert_eq!((replayed.status, replayed.errors.as_str()), (Some(0), ""));
-    let page = fs::read_to_string(page).expect("a page");
-    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
-    assert!(page.contains(escaped) && !page.contains("<script") && !page.contains(key));
+    let html = fs::read_to_string(html).expect("the HTML");
+    assert!(html.starts_with("<!doctype html>") && html.ends_with("</html>\n"));
+    assert!(html.contains(escaped) && !html.contains("<script") && !html.contains(key));
     for loaded in ["http:", "https:", "src=", "href=", "url(", "@import"] {
-        assert!(!page.contains(loaded), "{loaded}");
+        assert!(!html.contains(loaded), "{loaded}");
     }
-    assert!(page.contains("<rect class=\"denied\"") && page.contains("default-src 'none'"));
+    assert!(html.contains("<rect class=\"denied\"") && html.contains("default-src 'none'"));
 }
 
 #[test]
-fn page_that_cannot_be_written_is_an_error_after_the_report() {
+fn html_that_cannot_be_written_is_an_error_after_the_report() {
     let logs = Logs::new();
     let log = logs.write("access.log", known_log());
-    let page = logs.path("nowhere/report.html");
-    let replayed = replay(&[&log, "--rule", "FIXED 1 60", "--html", text(&page)]);
+    let html = logs.path("nowhere/report.html");
+    let replayed = replay(&[&log, "--rule", "FIXED 1 60", "--html", text(&html)]);
     let error = &replayed.errors;
     assert_eq!(replayed.status, Some(2), "{error}");
     assert!(error.starts_with("redis-throttle-lab: cannot write "), "{error}");
