@@ -172,7 +172,7 @@ pub enum GrammarError {
     MissingPolicyRule,
     /// An invalid option in the rule of a policy.
     OptionOfPolicy,
-    /// An option of a call in the rule of a policy.
+    /// `COST`, `PARTIAL` or `LEAVE` in the rule of a policy.
     CostOfPolicy,
     /// An invalid percentage.
     Percent,

@@ -303,7 +303,7 @@ proptest! {
     }
 
     #[test]
-    fn no_stretch_of_time_allows_more_than_the_limit_and_its_refill(
+    fn no_interval_allows_more_than_the_burst_plus_its_refill(
         steps in prop::collection::vec((0..=3_000_000_i128, 1..=6_i128), 1..60),
         (limit, count, period_s) in (1..=20_i128, 1..=50_i128, 1..=30_i128),
     ) {
