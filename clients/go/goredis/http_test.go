@@ -176,7 +176,7 @@ func TestHTTP_gives_back_what_does_not_count(t *testing.T) {
 	if response, _ := s.get(t); response.StatusCode != 401 {
 		t.Error(response.Status)
 	}
-	// A GET would be repeated when its connection is lost.
+	// net/http repeats a GET after a lost connection, so this sends a POST.
 	r, _ := http.NewRequest(http.MethodPost, s.URL, strings.NewReader("x"))
 	r.Header.Set("X-Panics", "1")
 	if response, err := s.Client().Do(r); err == nil {

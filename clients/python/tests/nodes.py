@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as an application's client knows them, with scripted slot maps."""
+"""A double of a driver's cluster client, whose nodes reply with scripted slot maps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def told(*owners: Address, replicas: tuple[Address, ...] = ()) -> list[Any]:
 
 
 class Nodes:
-    """The nodes of a cluster, as an application's client knows them and as they answer.
+    """A double of a driver's cluster client, and of the nodes that it knows.
 
     ``sent`` has the nodes whose map was read, in order.
     """

@@ -79,7 +79,7 @@ def test_wait_returns_at_once_for_a_cost_above_the_limit_or_without_a_server(
     assert (refused.allowed, refused.source) == (False, "error")
 
 
-# -- without an answer, and what settles -------------------------------------------------------
+# -- without a reply; refunds and charges -------------------------------------------------------
 
 
 def test_a_local_share_below_one_unit_lengthens_the_window(server: FakeServer) -> None:

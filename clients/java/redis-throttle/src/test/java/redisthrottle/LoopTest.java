@@ -16,7 +16,7 @@ class LoopTest {
   private final Loop loop = new Loop(Clock.system());
 
   @Test
-  void runs_an_act_after_the_tasks_when_the_loop_is_idle() {
+  void runs_a_deferred_action_after_all_queued_tasks() {
     List<String> ran = new ArrayList<>();
     loop.execute(
         () -> {
@@ -28,7 +28,7 @@ class LoopTest {
   }
 
   @Test
-  void runs_an_act_of_a_loop_that_is_never_idle() {
+  void runs_a_deferred_action_of_a_loop_that_is_never_idle() {
     AtomicBoolean hasLeft = new AtomicBoolean();
     AtomicInteger tasks = new AtomicInteger();
     Runnable task =

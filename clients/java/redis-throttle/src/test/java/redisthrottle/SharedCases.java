@@ -254,7 +254,7 @@ final class SharedCases {
     };
   }
 
-  /** Returns a value of cases.json as {@link #field} returns it. */
+  /** Converts a value of cases.json to the type that {@link #field} returns. */
   static Object plain(JsonNode value) {
     if (value.isBoolean()) {
       return value.asBoolean();
