@@ -1,7 +1,7 @@
 -- id. Only an unexpired lease is released.
 local time = call('TIME')
-local lapse = call('ZSCORE', keys[1], args[1])
-if lapse and tonumber(lapse) > time[1] * 1000000 + time[2] then
+local expires_at = call('ZSCORE', keys[1], args[1])
+if expires_at and tonumber(expires_at) > time[1] * 1000000 + time[2] then
   return call('ZREM', keys[1], args[1])
 end
 return 0
