@@ -9,7 +9,7 @@ import (
 
 const (
 	// renewalSlots and endSlots are the numbers of renewals and of ends in flight to a node. The
-	// in-flight bound does not count them. A renewal waits for no end: its permit would lapse.
+	// in-flight bound does not count them. A renewal waits for no end: its permit would expire.
 	renewalSlots = 8
 	endSlots     = 32
 )
