@@ -23,7 +23,7 @@ const KEYS_MAX = 10_000;
 interface Stock {
   rule: Rule;
   left: number;
-  lapsesAtMs: number;
+  expiresAtMs: number;
   /** The units that were left on the server after the grant. */
   remaining: number;
   /**
@@ -191,7 +191,7 @@ export class Prefetcher {
     const { fields } = stock;
     stock.left -= 1;
     fields.remaining = stock.remaining + stock.left;
-    fields.resetAfterMs = Math.max(0, Math.ceil(stock.lapsesAtMs - this.#nowMs));
+    fields.resetAfterMs = Math.max(0, Math.ceil(stock.expiresAtMs - this.#nowMs));
     return new Decision(fields);
   }
 
@@ -199,8 +199,8 @@ export class Prefetcher {
   spend(key: string, rule: Rule): Decision | undefined {
     const stock = this.#stocks.get(key);
     if (stock === undefined) return undefined;
-    const hasLapsed = this.#nowMs >= stock.lapsesAtMs;
-    if (stock.left < 1 || hasLapsed || !isSame(stock.rule, rule)) {
+    const hasExpired = this.#nowMs >= stock.expiresAtMs;
+    if (stock.left < 1 || hasExpired || !isSame(stock.rule, rule)) {
       this.#stocks.delete(key);
       return undefined;
     }
@@ -211,7 +211,7 @@ export class Prefetcher {
   putBack(key: string, rule: Rule): boolean {
     const stock = this.#stocks.get(key);
     if (stock === undefined || !isSame(stock.rule, rule)) return false;
-    if (stock.left >= this.perFetchOf(rule) || this.#nowMs >= stock.lapsesAtMs) return false;
+    if (stock.left >= this.perFetchOf(rule) || this.#nowMs >= stock.expiresAtMs) return false;
     stock.left += 1;
     return true;
   }
@@ -227,8 +227,8 @@ export class Prefetcher {
     await Promise.all(this.#fetches);
     const stocks = [...this.#stocks];
     this.#stocks.clear();
-    const refunds = stocks.map(async ([key, { rule, left, lapsesAtMs }]) => {
-      if (left === 0 || this.#nowMs >= lapsesAtMs) return;
+    const refunds = stocks.map(async ([key, { rule, left, expiresAtMs }]) => {
+      if (left === 0 || this.#nowMs >= expiresAtMs) return;
       const call = single('refund', { rule, key, cost: left });
       await this.calls.sendAtClose(call).catch((error) => {
         this.decider.noteRejection([], error, 0);
@@ -245,9 +245,9 @@ interface Wanted {
   readonly signal: AbortSignal | undefined;
 }
 
-function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number): Stock {
+function stockOf(rule: Rule, grant: Decision, left: number, expiresAtMs: number): Stock {
   const fields = { ...grant.fields(), granted: 1, source: 'local' } as const;
-  return { rule, left, lapsesAtMs, remaining: grant.remaining, fields };
+  return { rule, left, expiresAtMs, remaining: grant.remaining, fields };
 }
 
 /**

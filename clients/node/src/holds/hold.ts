@@ -26,7 +26,7 @@ const dropped = new FinalizationRegistry<End>((end) => end.drop());
 /** The end of a lease or an admission. It runs once: by its guard, or by `close`. */
 export class End {
   #run: Promise<void> | undefined;
-  #isLapsing = false;
+  #isExpiring = false;
 
   /**
    * @param open The ends that have not run.
@@ -64,19 +64,19 @@ export class End {
 
   /** Ends the renewals, and sends nothing. If they have ended already, has no effect. */
   drop(): void {
-    if (!this.#isLapsing) this.#close();
+    if (!this.#isExpiring) this.#close();
   }
 
-  /** Ends the renewals. The guard or `close` may still end it, `close` until the ttl is over. */
-  lapse(): void {
-    if (this.#isLapsing || !this.open.has(this)) return;
-    this.#isLapsing = true;
+  /** Ends the renewals. The guard may still end it, and so may `close` until the ttl is over. */
+  letExpire(): void {
+    if (this.#isExpiring || !this.open.has(this)) return;
+    this.#isExpiring = true;
     let left = this.holds.length;
     const onOver = () => {
       left -= 1;
       if (left === 0) this.open.delete(this);
     };
-    for (const hold of this.holds) hold.lapse(onOver);
+    for (const hold of this.holds) hold.letExpire(onOver);
   }
 
   #close(): void {
@@ -136,12 +136,12 @@ export class Hold {
   }
 
   /** Ends the renewals, and calls `onOver` when the ttl is over, unless `end` is called before. */
-  lapse(onOver: () => void): void {
+  letExpire(onOver: () => void): void {
     this.end();
     const { clock } = this.#terms;
     const leftMs = this.#untilMs - clock.nowMs();
     // A renewal under way may extend the ttl.
-    if (leftMs > 0) this.#stop = clock.after(leftMs, () => this.lapse(onOver));
+    if (leftMs > 0) this.#stop = clock.after(leftMs, () => this.letExpire(onOver));
     else onOver();
   }
 

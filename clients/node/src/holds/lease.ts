@@ -60,8 +60,8 @@ export class Lease {
    *
    * @internal For the middleware, while the work for a client that has left may go on.
    */
-  lapse(): void {
-    this.#end.lapse();
+  letExpire(): void {
+    this.#end.letExpire();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -29,7 +29,7 @@ export interface NodeOptions {
 /** The calls to one node. */
 export class Node {
   readonly breaker: Breaker;
-  /** The renewals in flight, 8 at most. None waits for an end: its permit would lapse. */
+  /** The renewals in flight, 8 at most. None waits for an end: its permit would expire. */
   readonly renewals: LeaseSlots;
   /** The ends in flight, 32 at most. */
   readonly ends: LeaseSlots;

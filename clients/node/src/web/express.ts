@@ -200,7 +200,7 @@ function holdUntilEnd(
   whenClosed(request, response, () => {
     hasClosed = true;
     if (hasEnded || response.writableEnded) release(leases);
-    else for (const lease of leases) lease.lapse();
+    else for (const lease of leases) lease.letExpire();
   });
 }
 

@@ -110,7 +110,7 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
     const leave = () => {
       isGone = true;
       onHead?.(undefined);
-      lapse(leases);
+      letExpire(leases);
     };
     const isFollowed = onHead !== undefined || leases.length > 0;
     const unfollow = isFollowed ? whenGone(context, client, leave) : undefined;
@@ -199,8 +199,8 @@ function whenGone({ env }: ContextLike, client: AbortSignal, act: () => void): (
 }
 
 /** Ends the renewals of leases whose work may go on. */
-function lapse(leases: readonly Lease[]): void {
-  for (const lease of leases) lease.lapse();
+function letExpire(leases: readonly Lease[]): void {
+  for (const lease of leases) lease.letExpire();
 }
 
 /** Returns the response, and releases its leases when its body ends or is cancelled. */
@@ -208,7 +208,7 @@ function releasing(context: ContextLike, leases: readonly Lease[], client: Abort
   const { req, res: response } = context;
   const done = () => release(leases);
   // If another middleware replaces the response, only its end remains.
-  const leave = () => (context.env?.outgoing?.writableFinished ? done() : lapse(leases));
+  const leave = () => (context.env?.outgoing?.writableFinished ? done() : letExpire(leases));
   whenGone(context, client, leave);
   // The body of an answer to HEAD is neither read nor cancelled.
   if (response.body === null || client.aborted || req.raw.method === 'HEAD') {
