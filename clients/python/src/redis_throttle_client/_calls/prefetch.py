@@ -27,7 +27,7 @@ class Grant:
     rule: Rule
     decision: Decision
     permits: int
-    lapses: float
+    expires_at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class Fetch:
     decision: Decision | None = None
     error: Exception | None = None
     left: int = 0
-    lapses: float = 0
+    expires_at: float = 0
     least: int = 0
     short: int = 0
     again: Fetch | None = None
@@ -122,11 +122,11 @@ class Grants:
         if grant is None:
             return None
         same = grant.rule is rule or grant.rule == rule
-        if not same or grant.permits < 1 or now >= grant.lapses:
+        if not same or grant.permits < 1 or now >= grant.expires_at:
             del self._grants[key]
             return None
         grant.permits -= 1
-        return _permit(grant.decision, grant.permits, grant.lapses - now)
+        return _permit(grant.decision, grant.permits, grant.expires_at - now)
 
     def join(self, key: str, new: Fetch, now: float) -> Decision | Fetch:
         """Returns a permit, or the fetch to wait for. If that is ``new``, the caller starts it."""
@@ -161,37 +161,39 @@ class Grants:
             if isinstance(came, Exception):
                 fetch.error = came
                 return
-            fetch.decision, fetch.lapses = came, asked + came.reset_after_ms / 1000
+            fetch.decision, fetch.expires_at = came, asked + came.reset_after_ms / 1000
             fetch.left = min(came.granted, fetch.waiting)
             fetch.short = fetch.waiting - fetch.left
             self._keep(key, fetch, came.granted - fetch.left)
 
     def _keep(self, key: str, fetch: Fetch, permits: int) -> None:
         if permits > 0 and fetch.keeps and fetch.decision is not None:
-            self._store(key, Grant(fetch.rule, fetch.decision, permits, fetch.lapses))
+            self._store(key, Grant(fetch.rule, fetch.decision, permits, fetch.expires_at))
 
     def _store(self, key: str, new: Grant) -> None:
         grant = self._grants.get(key)
         if grant is not None and grant.rule == new.rule:
-            new.permits, new.lapses = new.permits + grant.permits, min(new.lapses, grant.lapses)
+            new.permits += grant.permits
+            new.expires_at = min(new.expires_at, grant.expires_at)
         self._grants[key] = new
         self._grants.move_to_end(key)
         while len(self._grants) > self._size:
             self._grants.popitem(last=False)
 
     def put_back(
-        self, key: str, rule: Rule, permit: Decision, lapses: float, now: float
+        self, key: str, rule: Rule, permit: Decision, expires_at: float, now: float
     ) -> None:  # fmt: skip
         """Stores a spent permit again, for another caller, unless it has expired."""
         with self._lock:
-            if self._closed or now >= lapses:
+            if self._closed or now >= expires_at:
                 return
             grant = self._grants.get(key)
-            if grant is not None and grant.rule == rule and now < grant.lapses:
-                grant.permits, grant.lapses = grant.permits + 1, min(grant.lapses, lapses)
+            if grant is not None and grant.rule == rule and now < grant.expires_at:
+                grant.permits += 1
+                grant.expires_at = min(grant.expires_at, expires_at)
             else:
                 self._grants.pop(key, None)
-                self._store(key, Grant(rule, permit, 1, lapses))
+                self._store(key, Grant(rule, permit, 1, expires_at))
 
     def share(
         self, key: str, fetch: Fetch, now: float, new: Fetch | None
@@ -219,7 +221,7 @@ class Grants:
             others = fetch.left + (0 if grant is None else grant.permits)
             if first:
                 return replace(answer, granted=1, remaining=answer.remaining + others)
-            return _permit(answer, others, fetch.lapses - now)
+            return _permit(answer, others, fetch.expires_at - now)
 
     def _again(self, key: str, fetch: Fetch, new: Fetch) -> Fetch:
         if fetch.again is None:
@@ -271,7 +273,7 @@ class Grants:
             left = [
                 (key, grant.rule, grant.permits)
                 for key, grant in self._grants.items()
-                if grant.permits > 0 and now < grant.lapses
+                if grant.permits > 0 and now < grant.expires_at
             ]
             self._grants.clear()
         return left

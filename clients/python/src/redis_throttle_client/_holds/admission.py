@@ -99,7 +99,7 @@ class _Admitted:
     def __del__(self) -> None:
         # Nobody can end it any more, and its renewals would hold it for ever.
         for hold in self._holds:
-            hold.lapse()
+            hold.let_expire()
 
     @property
     def id(self) -> str:

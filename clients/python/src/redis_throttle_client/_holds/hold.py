@@ -133,7 +133,7 @@ class Hold:
         """Returns the time until the next renewal: two may fail before the hold is lost."""
         return max(0.0, self._sent + self._ttl_s / 3 - self._calls.clock())
 
-    def lapse(self) -> None:
+    def let_expire(self) -> None:
         """Ends the renewals of a hold that nobody can end any more: it expires by itself."""
         self._until = float("-inf")
 
