@@ -1,6 +1,6 @@
 /** The limiter: each call is sent once, and answered within its deadline. */
 import { randomUUID } from 'node:crypto';
-import { Asking, checkRule } from './calls/asking.js';
+import { Builder, checkRule } from './calls/builder.js';
 import { Changing } from './calls/changing.js';
 import { Decider } from './calls/decider.js';
 import { DenialCache, KnownDenials } from './calls/denials.js';
@@ -53,7 +53,7 @@ export class Limiter {
   readonly #backends: Backends;
   readonly #clock: Clock;
   readonly #keys: Keys;
-  readonly #asking: Asking;
+  readonly #builder: Builder;
   readonly #timeoutMs: number;
   readonly #run: RunClock;
   readonly #calls: Calls;
@@ -73,7 +73,7 @@ export class Limiter {
     const checked = withDefaults(options);
     const { timeoutMs, silenceMs, onError, clock } = checked;
     this.#keys = new Keys(checked);
-    this.#asking = new Asking(this.#keys, onError);
+    this.#builder = new Builder(this.#keys, onError);
     const run = new RunClock(clock, silenceMs / TICKS);
     const terms = { run, timeoutMs, silenceMs, pauseMs: checked.breakerPauseMs };
     const connection = connectionOf(client, terms);
@@ -148,7 +148,7 @@ export class Limiter {
   ): Promise<Decision> {
     checkOptions(options, TYPES.check);
     const { cost = 1, partial = false, leave, signal } = options;
-    const key = this.#asking.keyOf(rule, given, options.tag);
+    const key = this.#builder.keyOf(rule, given, options.tag);
     const subject = textOf(given);
     signal?.throwIfAborted();
     const ask = { rule, key, subject, cost, partial, leave };
@@ -184,7 +184,7 @@ export class Limiter {
 
   /** Returns the decision that `check` would make. Takes nothing. */
   async peek(rule: Rule, subject: Subject, options: PeekOptions = {}): Promise<Decision> {
-    const ask = this.#asking.one(rule, subject, options, TYPES.peek);
+    const ask = this.#builder.one(rule, subject, options, TYPES.peek);
     const call = words.single('peek', ask);
     return this.#decider.single('peek', ask, call, { signal: options.signal });
   }
@@ -196,13 +196,13 @@ export class Limiter {
    * the call.
    */
   async refund(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
-    const ask = this.#asking.one(rule, subject, options, TYPES.call);
+    const ask = this.#builder.one(rule, subject, options, TYPES.call);
     return this.#changing.settle('refund', ask, options.signal);
   }
 
   /** Takes a cost even if fewer units are left, as a debt. Throws as `refund` does. */
   async charge(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
-    const ask = this.#asking.one(rule, subject, options, TYPES.call);
+    const ask = this.#builder.one(rule, subject, options, TYPES.call);
     return this.#changing.settle('charge', ask, options.signal);
   }
 
@@ -212,7 +212,7 @@ export class Limiter {
     subject: Subject,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
-    const ask = this.#asking.one(rule, subject, options, TYPES.key);
+    const ask = this.#builder.one(rule, subject, options, TYPES.key);
     this.#decider.forgetLocal(ask);
     const reply = await this.#changing.send(ask, words.forget(ask.key), options.signal);
     // Forget again, because calls may have been decided here in the meantime.
@@ -233,7 +233,7 @@ export class Limiter {
     duration: Duration,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<void> {
-    const ask = this.#asking.one(rule, subject, options, TYPES.key);
+    const ask = this.#builder.one(rule, subject, options, TYPES.key);
     await this.#changing.send(ask, words.block(ask.key, duration), options.signal);
   }
 
@@ -242,7 +242,7 @@ export class Limiter {
    * caller ends the leases and reservations among them; `admit` does that by itself.
    */
   async checkAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
-    const asks = this.#asking.all(items, options);
+    const asks = this.#builder.all(items, options);
     const call = words.all(asks);
     const isHeld = asks.some(words.isHeld);
     const denials = isHeld ? undefined : this.#denials;
@@ -257,7 +257,7 @@ export class Limiter {
 
   /** Returns the decision that `checkAll` would make. Takes nothing. */
   async peekAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
-    const asks = this.#asking.all(items, options);
+    const asks = this.#builder.all(items, options);
     const { signal } = options;
     return this.#decider.several('peek', asks, words.all(asks, true), { signal }, undefined);
   }
@@ -273,7 +273,7 @@ export class Limiter {
     checkOptions(options, TYPES.several);
     const { id = randomUUID(), tag, signal } = options;
     words.checkAdmissionId(id);
-    const asks = this.#asking.all(items, { tag, id });
+    const asks = this.#builder.all(items, { tag, id });
     const call = { ...words.all(asks), asks: undefined };
     const askedAtMs = this.#clock.nowMs();
     const decision = await this.#ending.abandoning(asks, true, (onLate) =>
@@ -305,7 +305,7 @@ export class Limiter {
   ): Promise<Decision> {
     return checkedEach(
       this.#within(),
-      this.#asking.all(items, options, TYPES.signal),
+      this.#builder.all(items, options, TYPES.signal),
       options.signal,
     );
   }
@@ -328,7 +328,7 @@ export class Limiter {
       check: (rule: Rule, subject: Subject, options: CheckOptions) =>
         this.#check(rule, subject, options, budget),
       refund: async (rule: Rule, subject: Subject, options: CallOptions) => {
-        const ask = this.#asking.one(rule, subject, options, TYPES.call);
+        const ask = this.#builder.one(rule, subject, options, TYPES.call);
         return this.#changing.settle('refund', ask, options.signal, budget);
       },
     };
@@ -345,7 +345,7 @@ export class Limiter {
   async lease(rule: Rule, subject: Subject, options: SeveralOptions = {}): Promise<Lease> {
     if (rule?.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');
     const { id = randomUUID(), signal } = options;
-    const ask = { ...this.#asking.one(rule, subject, options, TYPES.several), id };
+    const ask = { ...this.#builder.one(rule, subject, options, TYPES.several), id };
     const call = words.single('check', ask);
     const askedAtMs = this.#clock.nowMs();
     const decision = await this.#ending.abandoning([ask], false, (onLate) =>
@@ -362,7 +362,7 @@ export class Limiter {
 
   /** @internal Counts a hit of a fixed window, also above its limit. For the stores of others. */
   async hit(rule: Rule, subject: Subject): Promise<Hit> {
-    return this.#decider.hit(this.#asking.one(rule, subject, {}, TYPES.call));
+    return this.#decider.hit(this.#builder.one(rule, subject, {}, TYPES.call));
   }
 
   /** @internal Puts back what an allowed call took in this process. Returns false if it cannot. */
@@ -402,7 +402,7 @@ export class Limiter {
   }
 
   async #close(): Promise<void> {
-    this.#asking.close();
+    this.#builder.close();
     this.#ending.close();
     this.#calls.close();
     let stop = () => {};
@@ -431,6 +431,6 @@ export class Limiter {
 
   /** @internal Throws if the `onError` of the rule cannot decide its calls. For the middleware. */
   assertDecides(rule: Rule): void {
-    this.#asking.assertDecides(rule);
+    this.#builder.assertDecides(rule);
   }
 }

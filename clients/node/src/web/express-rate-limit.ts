@@ -8,7 +8,7 @@
  * `limit + 1`, with the retry time as the reset time. It cannot express costs, calls that are never
  * allowed, or `onError`: for those use `redis-throttle-client/express`.
  */
-import { checkRule } from '../calls/asking.js';
+import { checkRule } from '../calls/builder.js';
 import type { Limiter } from '../limiter.js';
 import { checkLimiter, checkOptions, typesOf } from '../rules/arguments.js';
 import { MAX_LIMIT } from '../rules/durations.js';

@@ -1,4 +1,4 @@
-/** Makes asks from the arguments of the limiter's methods. */
+/** Builds the calls of rules from the arguments of the limiter's methods. */
 import { checkOptions, type Types } from '../rules/arguments.js';
 import { ClosedError, InvalidArgumentError } from '../rules/errors.js';
 import { type Item, isRule, type OnError, type Rule } from '../rules/forms.js';
@@ -12,7 +12,7 @@ export function checkRule(rule: Rule): void {
   throw new InvalidArgumentError('rule', 'a rule, made by gcra, fixed or another function');
 }
 
-export class Asking {
+export class Builder {
   #isClosed = false;
 
   constructor(
@@ -20,7 +20,7 @@ export class Asking {
     private readonly onError: OnError,
   ) {}
 
-  /** Ends the asking: later calls throw a ClosedError. */
+  /** Closes the builder: later calls throw a ClosedError. */
   close(): void {
     this.#isClosed = true;
   }
