@@ -313,7 +313,7 @@ def replies(server: Server, call: tuple[str, ...]) -> Any:
     server.command("FLUSHALL")
     with Limiter(server.client(), **PATIENT) as limiter:
         try:
-            return limiter._run(limiter._calls.ask(call))
+            return limiter._run(limiter._calls.send(call))
         except CommandRejected as error:
             needs_module = "needs the redis-throttle module" in str(error)
             return "needs the module" if needs_module else str(error)

@@ -42,7 +42,7 @@ def test_a_renewal_passes_ends_in_flight_and_in_line(shared_server: Server) -> N
         limiter.ready()
         calls = limiter._calls
         with limiter.lease(JOBS, "x") as held:
-            begun(lambda: limiter._run(calls.ask(BLOCKS)))
+            begun(lambda: limiter._run(calls.send(BLOCKS)))
             until(lambda: blocked(shared_server) == 1)
             until_at = calls.clock() + 600
             ends = [begun(lambda: limiter._run(calls.keep(BLOCKS, until_at))) for _ in range(ENDS)]
@@ -67,7 +67,7 @@ async def test_a_renewal_passes_ends_in_flight_and_in_line_in_asyncio(
         await limiter.ready()
         calls = limiter._calls
         async with limiter.lease(JOBS, "x") as held:
-            blocking = [asyncio.ensure_future(limiter._run(calls.ask(BLOCKS)))]
+            blocking = [asyncio.ensure_future(limiter._run(calls.send(BLOCKS)))]
             await asyncio.to_thread(until, lambda: blocked(shared_server) == 1)
             until_at = calls.clock() + 600
             for _ in range(ENDS):
@@ -107,7 +107,7 @@ def test_a_call_in_line_takes_the_idle_connection_of_an_end_if_the_other_is_lost
 
 def lost(limiter: Limiter) -> None:
     with pytest.raises(Unavailable):
-        limiter._run(limiter._calls.ask(BLOCKS))
+        limiter._run(limiter._calls.send(BLOCKS))
 
 
 def id_of(server: Server, command: str) -> int:

@@ -36,7 +36,7 @@ def test_permits_are_stored_for_a_bounded_number_of_subjects() -> None:
         assert limiter.check(api, str(at)).source == "server"
     assert len(limiter._calls._grants._grants) == SUBJECTS - 1
     assert len(limiter._calls._grants._fetches) == 0
-    assert len(limiter._calls.asking._turns) == 0
+    assert len(limiter._calls.sender._turns) == 0
     assert limiter._calls.keys._known.cache_info().currsize < SUBJECTS
     # The oldest permits were dropped, which only makes the limit stricter.
     assert [limiter.check(api, str(at)).source for at in (SUBJECTS - 1, 0)] == ["local", "server"]

@@ -47,13 +47,13 @@ async def checked(url: str, user: str = "default", **options: Any) -> None:
     who = "ACL", "WHOAMI"
     limiter = Limiter.from_url(url, **PATIENT, **options)
     assert limiter.check(DAY, "42").source == "server"
-    assert limiter._run(limiter._calls.ask(who)) == user.encode()
+    assert limiter._run(limiter._calls.send(who)) == user.encode()
     limiter.close()
     with pytest.raises(LimiterClosed):
         limiter.check(DAY, "42")
     async with AsyncLimiter.from_url(url, **PATIENT, **options) as aio:
         assert (await aio.check(DAY, "42")).source == "server"
-        assert await aio._run(aio._calls.ask(who)) == user.encode()
+        assert await aio._run(aio._calls.send(who)) == user.encode()
     with pytest.raises(LimiterClosed):
         await aio.check(DAY, "42")
 

@@ -61,7 +61,7 @@ class Limiter:
             is_up=is_up_of(self._transport),
             catch_up=getattr(self._transport, "catch_up", lambda node: None),
         )  # fmt: skip
-        self._run = Running(self._transport, self._calls.asking, sleep).run
+        self._run = Running(self._transport, self._calls.sender, sleep).run
         self._renewer = Renewer(self._run, checked.clock)
         self._use = _Use()
 
@@ -198,7 +198,7 @@ class Limiter:
     @property
     def counters(self) -> Counters:
         """The counts of the decisions since the limiter was created."""
-        return self._calls.teller.counters()
+        return self._calls.events.counters()
 
     @property
     def open_breakers(self) -> int:
@@ -207,7 +207,7 @@ class Limiter:
 
     def on_decision(self, hook: OnDecision) -> None:
         """Adds a hook to that of the options. It gets the same events, after the earlier ones."""
-        self._calls.teller.add(hook)
+        self._calls.events.add(hook)
 
     def ready(self) -> Backend:
         """Returns the back end in use: ``module``, ``functions`` or ``script``.
@@ -237,13 +237,13 @@ class Limiter:
                     lambda: not self._use.taking, max(0.0, ends_at - calls.clock())
                 )
             self._renewer.join(max(0.0, ends_at - calls.clock()))
-            calls.asking.has_ended = True
+            calls.sender.has_ended = True
             self._transport.close()
             with self._use.took:
                 # The calls that this interrupts give back what they may have taken.
                 self._use.took.wait_for(lambda: not self._use.taking, calls.tick_s)
             self._renewer.give_up()
-            calls.teller.close()
+            calls.events.close()
 
     def __enter__(self) -> Limiter:
         return self

@@ -64,7 +64,7 @@ class AsyncLimiter:
             event=asyncio.Event, is_up=is_up_of(self._transport),
         )  # fmt: skip
         self._tasks = Tasks()
-        self._run = AsyncRunning(self._transport, self._calls.asking, sleep, self._tasks).run
+        self._run = AsyncRunning(self._transport, self._calls.sender, sleep, self._tasks).run
         self._keeper = Keeper(self._run, sleep, self._tasks)
         self._closing = _Closing()
 
@@ -181,7 +181,7 @@ class AsyncLimiter:
     @property
     def counters(self) -> Counters:
         """The same as :attr:`Limiter.counters`."""
-        return self._calls.teller.counters()
+        return self._calls.events.counters()
 
     @property
     def open_breakers(self) -> int:
@@ -190,7 +190,7 @@ class AsyncLimiter:
 
     def on_decision(self, hook: OnDecision) -> None:
         """The same as :meth:`Limiter.on_decision`."""
-        self._calls.teller.add(hook)
+        self._calls.events.add(hook)
 
     async def ready(self) -> Backend:
         """The same as :meth:`Limiter.ready`."""
@@ -219,7 +219,7 @@ class AsyncLimiter:
         try:
             await self._tasks.cancel()
         finally:
-            calls.asking.has_ended = True
+            calls.sender.has_ended = True
             try:
                 await self._transport.close()
             finally:
@@ -227,7 +227,7 @@ class AsyncLimiter:
                     # What had no answer is told now.
                     await self._tasks.close()
                 finally:
-                    calls.teller.close()
+                    calls.events.close()
                     if ended is not None and not ended.done():
                         ended.set_result(None)
 

@@ -282,7 +282,7 @@ def _limiter_of(
             client = _client_of(uri)
         made = kind(client, **options)
         # The framework meets the error of a first call, in a process that starts on a busy host.
-        made._calls.asking.dial_s = max(READY_S, made._calls.timeout_s)
+        made._calls.sender.dial_s = max(READY_S, made._calls.timeout_s)
         return made, client
     if options or client is not None:
         given = ["client"] * (client is not None) + sorted(options)

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._net.breaker import Breakers
 from .._net.fork import forgets
-from .._net.node import Asking
+from .._net.node import Sender
 from .._rules.decision import Decision
 from .._rules.errors import InvalidArgument, LimiterClosed, Unavailable
 from .._rules.keys import Keys
@@ -18,7 +18,7 @@ from .._wire import words
 from .._wire.call import Call, Steps
 from .._wire.words import Args, Keyed
 from .denials import DenialCache, KnownDenials
-from .events import Teller
+from .events import Events
 from .fallback import without_answer
 from .local import Limits, LocalLimiter
 
@@ -42,9 +42,9 @@ class Deciding:
         )
         self.clock = options.clock
         self.timeout_s, self.tick_s = options.timeout_ms / 1000, options.silence_ms / 4000
-        self.teller = Teller(options, self.keys.key_hash)
-        self.asking = Asking(
-            options, breakers, find_node, is_up, catch_up, lambda: self.teller.count("rejected")
+        self.events = Events(options, self.keys.key_hash)
+        self.sender = Sender(
+            options, breakers, find_node, is_up, catch_up, lambda: self.events.count("rejected")
         )
         # True after the limiter was closed.
         self.is_closed = False
@@ -55,8 +55,8 @@ class Deciding:
 
         The parent's calls do not end in the child, and its permits must not be used twice.
         """
-        self.asking.begin()
-        self.teller.begin()
+        self.sender.begin()
+        self.events.begin()
         options = self.options
         self._denials = DenialCache(options.denial_cache, options.denial_cache_max_ms)
         # Guards what this process decides by itself.
@@ -68,13 +68,13 @@ class Deciding:
         self, args: Args, until: float, is_over: Callable[[], bool] | None = None
     ) -> Steps[Any]:
         """Sends a renewal or an end, which may wait until the instant ``until``."""
-        return self.asking.keep(args, until, is_over)
+        return self.sender.keep(args, until, is_over)
 
-    def ask(self, args: Args, call: Call | None = None) -> Steps[Any]:
+    def send(self, args: Args, call: Call | None = None) -> Steps[Any]:
         """Sends a call once, if the circuit breaker of its node permits, and returns the reply."""
         if self.is_closed:
             raise LimiterClosed
-        return self.asking.ask(args, call or self.asking.call())
+        return self.sender.send(args, call or self.sender.call())
 
     def _is_known(self, items: Sequence[Keyed]) -> bool:
         """Returns True if known denials decide a call without an answer."""
@@ -119,7 +119,7 @@ class Deciding:
         else:
             call.read = read
         try:
-            decision: Decision = yield from self.asking.ask(args, call)
+            decision: Decision = yield from self.sender.send(args, call)
         except Unavailable as error:
             call.may_have_run = error.may_have_run
             return self._fallback(items, error, partial=partial, knows=caches)
@@ -130,14 +130,14 @@ class Deciding:
     def _peek(
         self, args: Args, items: Sequence[Keyed], read: Callable[[object], Decision]
     ) -> Steps[Decision]:  # fmt: skip
-        call, known = self.asking.call(), self._known
+        call, known = self.sender.call(), self._known
         call.read = read
         if self._is_known(items):
             seen = known.forgotten
             call.known = lambda: known.under_pressure(items, self.clock())
             call.read = lambda reply: known.learn(items, read(reply), self.clock, seen)
         try:
-            decision: Decision = yield from self.ask(args, call)
+            decision: Decision = yield from self.send(args, call)
         except Unavailable as error:
             return self._fallback(items, error, peek=True)
         return decision

@@ -17,7 +17,7 @@ _LOG = "redis-throttle: %d calls decided without an answer: %s"
 _LOG_PAUSE_S = 1.0
 
 
-class Teller:
+class Events:
     """The counters of a limiter, and its ``on_decision`` hooks."""
 
     def __init__(self, options: Options, key_hash: Callable[[str | int], str]) -> None:
@@ -36,7 +36,7 @@ class Teller:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def add(self, hook: OnDecision) -> None:
-        """Adds a hook. A call that is being told keeps the hooks that it has."""
+        """Adds a hook. A call that is being reported keeps the hooks that it has."""
         checked_hook(hook)
         with self._lock:
             self._hooks += (hook,)
@@ -54,14 +54,14 @@ class Teller:
     def decided(
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str | int, began: float
     ) -> Decision:
-        """Counts the decision and tells it to the hooks."""
+        """Counts the decision and reports it to the hooks."""
         with self._lock:
             self._counts["allowed" if decision.allowed else "denied"] += 1
             if decision.degraded:
                 self._counts["degraded"] += 1
             elif decision.source == "local":
                 self._counts["local"] += 1
-        return self.told(kind, decision, rule, subject, began)
+        return self.reported(kind, decision, rule, subject, began)
 
     def _log(self, reason: str) -> None:
         """Logs decisions without an answer: at most one line a second per reason."""
@@ -81,30 +81,30 @@ class Teller:
             if count:
                 log.warning(_LOG, count, reason)
 
-    def told(
+    def reported(
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str | int, began: float
     ) -> Decision:
-        """Tells the decision to the hooks. Calls that take nothing are not counted."""
+        """Reports the decision to the hooks. Calls that take nothing are not counted."""
         if decision.degraded and self._logs:
             self._log(decision.reason or "")
         if self._hooks:
-            self.tell(kind, decision, rule, subject, began)
+            self.report(kind, decision, rule, subject, began)
         return decision
 
     def unsettled(
         self, kind: DecisionKind, rule: Rule, subject: str | int, began: float, error: ThrottleError
     ) -> None:  # fmt: skip
-        """Counts an end of an admission that failed, and tells it to the hook."""
+        """Counts an end of an admission that failed, and reports it to the hooks."""
         self.count("unsettled")
-        # The hook was told of a rejected call already.
+        # A rejected call was reported to the hooks already.
         if not isinstance(error, CommandRejected):
-            self.tell(kind, None, rule, subject, began, error)
+            self.report(kind, None, rule, subject, began, error)
 
     def rejections(self, rule: Rule, subject: str | int, began: float) -> _Rejections:
-        """Returns a context that tells the hooks of a call that the server refuses in it."""
+        """Returns a context that reports a call that the server refuses in it to the hooks."""
         return _Rejections(self, rule, subject, began)
 
-    def tell(
+    def report(
         self, kind: DecisionKind, decision: Decision | None, rule: Rule, subject: str | int,
         began: float, error: ThrottleError | None = None,
     ) -> None:  # fmt: skip
@@ -125,14 +125,14 @@ class Teller:
 
 class _Rejections:
     # Made for each call: a generator with contextlib takes five times as long.
-    __slots__ = ("_began", "_rule", "_subject", "_teller")
+    __slots__ = ("_began", "_events", "_rule", "_subject")
 
-    def __init__(self, teller: Teller, rule: Rule, subject: str | int, began: float) -> None:
-        self._teller, self._rule, self._subject, self._began = teller, rule, subject, began
+    def __init__(self, events: Events, rule: Rule, subject: str | int, began: float) -> None:
+        self._events, self._rule, self._subject, self._began = events, rule, subject, began
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if isinstance(error, CommandRejected):
-            self._teller.tell("rejected", None, self._rule, self._subject, self._began, error)
+            self._events.report("rejected", None, self._rule, self._subject, self._began, error)

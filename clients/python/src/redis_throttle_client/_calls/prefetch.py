@@ -325,7 +325,7 @@ class Prefetching(Deciding):
             raise
         began = self.clock()
         spent = self._grants.spend(self.key(rule, subject, tag), rule, began)
-        return None if spent is None else self.teller.decided("check", spent, rule, subject, began)
+        return None if spent is None else self.events.decided("check", spent, rule, subject, began)
 
     def give_back(self, ends_at: float) -> Steps[None]:
         """Refunds prefetched permits that were not used, also those of pending calls.
@@ -341,7 +341,7 @@ class Prefetching(Deciding):
             with contextlib.suppress(ThrottleError):
                 unused = Item(rule, "unused", permits)
                 args = words.named("REFUND", unused, key)
-                yield from self.asking.ask(args, self.asking.call(left_s))
+                yield from self.sender.send(args, self.sender.call(left_s))
 
     def _prefetch(self, rule: Rule) -> int:
         """Returns the number of permits that one call fetches under this rule."""
@@ -375,7 +375,7 @@ class Prefetching(Deciding):
             error = fetch.error or counted("no permit in time", "overloaded")
             if not isinstance(error, Unavailable):
                 if not begins:
-                    self.teller.count("rejected")
+                    self.events.count("rejected")
                 raise error
             new = self._new_fetch(rule, now)
             repeats = smaller is None and now < until
@@ -394,7 +394,7 @@ class Prefetching(Deciding):
         """Fetches the permits of all waiters, or more, within a full timeout."""
         asked, (item, key) = self.clock(), keyed
         # If the fetch is denied, cache that denial for single calls, which would be denied too.
-        one, call = words.check(item, key), self.asking.call()
+        one, call = words.check(item, key), self.sender.call()
         drops, known, seen = self._denials.drops(one), self._known, self._known.forgotten
         came: Decision | Exception = Unavailable("the program is ending")
         try:
@@ -410,7 +410,7 @@ class Prefetching(Deciding):
             call.read = read
             if known.is_used:
                 call.known = lambda: known.under_pressure([keyed], self.clock())
-            decision: Decision = yield from self.ask(args, call)
+            decision: Decision = yield from self.send(args, call)
             came = decision
             if decision.source == "server":
                 self._denials.put(one, decision, asked, drops)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from .._net.fork import forgets
-from .._net.node import Asking
+from .._net.node import Sender
 from .._net.transport import Transport
 from .._wire.call import Send, Sleep, Start, Step, Steps, Turn, Wait
 
@@ -114,9 +114,9 @@ class Running:
     """Runs steps in threads."""
 
     def __init__(
-        self, transport: Transport, asking: Asking, sleep: Callable[[float], None]
+        self, transport: Transport, sender: Sender, sleep: Callable[[float], None]
     ) -> None:  # fmt: skip
-        self._transport, self._asking, self._sleep = transport, asking, sleep
+        self._transport, self._sender, self._sleep = transport, sender, sleep
 
     def run(self, steps: Steps[T]) -> T:
         """Returns the result of the steps."""
@@ -145,7 +145,7 @@ class Running:
         if isinstance(step, Wait):
             return step.ended.wait(step.timeout_s)
         if isinstance(step, Turn):
-            lock = self._asking.turn(step.key, threading.Lock)
+            lock = self._sender.turn(step.key, threading.Lock)
             return lock if lock.acquire(timeout=step.timeout_s) else None
         return self._sleep(step.seconds)
 
@@ -154,10 +154,10 @@ class AsyncRunning:
     """Runs steps in tasks."""
 
     def __init__(
-        self, transport: Transport, asking: Asking,
+        self, transport: Transport, sender: Sender,
         sleep: Callable[[float], Awaitable[None]], tasks: Tasks,
     ) -> None:  # fmt: skip
-        self._transport, self._asking, self._sleep = transport, asking, sleep
+        self._transport, self._sender, self._sleep = transport, sender, sleep
         self._tasks = tasks
 
     async def run(self, steps: Steps[T]) -> T:
@@ -190,7 +190,7 @@ class AsyncRunning:
             return None
         if isinstance(step, Turn):
             of_this_loop = asyncio.get_running_loop(), step.key
-            lock = self._asking.turn(of_this_loop, asyncio.Lock)
+            lock = self._sender.turn(of_this_loop, asyncio.Lock)
             try:
                 async with Deadline(instant(step.timeout_s)):
                     await lock.acquire()

@@ -42,7 +42,7 @@ class Calls(Prefetching):
         """Decides a call, and takes the cost if the call is allowed."""
         if partial is not True and partial is not False:
             raise InvalidArgument("partial: expected True or False")
-        call = call or self.asking.call()
+        call = call or self.sender.call()
         began, rule, subject = self.clock(), item.rule, item.subject
         keyed = Keyed(item, self.key(rule, subject, tag))
         try:
@@ -57,9 +57,9 @@ class Calls(Prefetching):
                     partial=partial,
                 )  # fmt: skip
         except CommandRejected as error:
-            self.teller.tell("rejected", None, rule, subject, began, error)
+            self.events.report("rejected", None, rule, subject, began, error)
             raise
-        return self.teller.decided("check", decision, rule, subject, began)
+        return self.events.decided("check", decision, rule, subject, began)
 
     def peek(self, item: Item, tag: str | None) -> Steps[Decision]:
         """Returns the decision that a check would make. Takes nothing."""
@@ -67,11 +67,11 @@ class Calls(Prefetching):
         keyed = Keyed(item, self.key(rule, subject, tag))
         args = words.named("PEEK", *keyed)
         began = self.clock()
-        with self.teller.rejections(rule, subject, began):
+        with self.events.rejections(rule, subject, began):
             decision = yield from self._peek(
                 args, [keyed], lambda reply: replies.decision(item, reply)
             )
-        return self.teller.told("peek", decision, rule, subject, began)
+        return self.events.reported("peek", decision, rule, subject, began)
 
     def settle(
         self, kind: Literal["refund", "charge"], rule: Rule, subject: str | int, cost: int,
@@ -80,7 +80,7 @@ class Calls(Prefetching):
         """Refunds or charges, without a check of the units left."""
         keyed = Keyed(item_of(rule, subject, cost), self.key(rule, subject, tag))
         args = words.named(kind.upper(), *keyed)
-        return self.settled(kind, args, keyed, lambda args: self.ask(args, call))
+        return self.settled(kind, args, keyed, lambda args: self.send(args, call))
 
     def settled(
         self, kind: words.Settling, args: Args, keyed: Keyed,
@@ -90,9 +90,9 @@ class Calls(Prefetching):
         began, (item, key) = self.clock(), keyed
         self._drop(key, kind)
         try:
-            with self.teller.rejections(item.rule, item.subject, began):
+            with self.events.rejections(item.rule, item.subject, began):
                 settled = replies.settled(item, (yield from send(args)))
-            return self.teller.told(kind, settled, item.rule, item.subject, began)
+            return self.events.reported(kind, settled, item.rule, item.subject, began)
         finally:
             # Also drop denials that arrived in the meantime and may be older than the change.
             self._drop(key, kind)
@@ -100,7 +100,7 @@ class Calls(Prefetching):
     def forget(self, rule: Rule, subject: str | int, tag: str | None) -> Steps[None]:
         """Resets the subject under this rule, on the server and in this process."""
         began, key = self.clock(), self.key(checked_rule(rule), subject, tag)
-        with self.teller.rejections(rule, subject, began):
+        with self.events.rejections(rule, subject, began):
             yield from self.forget_key(key)
 
     def forget_key(self, key: str) -> Steps[int]:
@@ -116,7 +116,7 @@ class Calls(Prefetching):
         """Bans the subject under this rule."""
         began, key = self.clock(), self.key(checked_rule(rule), subject, tag)
         args = words.block(key, duration)
-        with self.teller.rejections(rule, subject, began):
+        with self.events.rejections(rule, subject, began):
             yield from self._replace(args)
 
     def _replace(self, args: Args) -> Steps[Any]:
@@ -125,7 +125,7 @@ class Calls(Prefetching):
         self._drop(key)
         try:
             with self._grants.forgotten(key):
-                return (yield from self.ask(args))
+                return (yield from self.send(args))
         finally:
             self._drop(key)
 
@@ -134,11 +134,11 @@ class Calls(Prefetching):
         call: Call | None = None,
     ) -> Steps[Decision]:  # fmt: skip
         """Checks several rules at once. Without ``caches`` the server is asked in any case."""
-        call = call or self.asking.call()
+        call = call or self.sender.call()
         began = self.clock()
         keyed = self.keyed(items, tag)
         args = words.check_all(keyed, id=id)
-        with self.teller.rejections(items[0].rule, items[0].subject, began):
+        with self.events.rejections(items[0].rule, items[0].subject, began):
             try:
                 decision = yield from self._decide(
                     args, keyed, lambda reply: replies.decision_all(keyed, reply), call,
@@ -147,7 +147,7 @@ class Calls(Prefetching):
             except TooManyReservations:
                 decision = replies.too_many(keyed)
         deciding = items[decision.deciding]
-        return self.teller.decided("check", decision, deciding.rule, deciding.subject, began)
+        return self.events.decided("check", decision, deciding.rule, deciding.subject, began)
 
     def peek_all(
         self, items: Sequence[Item], tag: str | None, id: str | None
@@ -157,25 +157,25 @@ class Calls(Prefetching):
         keyed = self.keyed(items, tag)
         args = words.check_all(keyed, peek=True, id=id)
         try:
-            with self.teller.rejections(items[0].rule, items[0].subject, began):
+            with self.events.rejections(items[0].rule, items[0].subject, began):
                 decision = yield from self._peek(
                     args, keyed, lambda reply: replies.decision_all(keyed, reply)
                 )
         except TooManyReservations:
             decision = replies.too_many(keyed)
         deciding = items[decision.deciding]
-        return self.teller.told("peek", decision, deciding.rule, deciding.subject, began)
+        return self.events.reported("peek", decision, deciding.rule, deciding.subject, began)
 
     def lease(self, item: Item, id: str, tag: str | None, call: Call) -> Steps[Decision]:
         """Takes a permit."""
         began, rule, subject = self.clock(), item.rule, item.subject
         keyed = Keyed(item, self.key(rule, subject, tag))
-        with self.teller.rejections(rule, subject, began):
+        with self.events.rejections(rule, subject, began):
             decision = yield from self._decide(
                 words.lease(*keyed, id), [keyed],
                 lambda reply: replies.decision(item, reply), call, caches=False,
             )  # fmt: skip
-        return self.teller.decided("lease", decision, rule, subject, began)
+        return self.events.decided("lease", decision, rule, subject, began)
 
     def check_each(self, items: Sequence[Item]) -> Steps[Decision]:
         """Checks one rule after the other. If one denies or fails, refunds the earlier costs."""
@@ -187,10 +187,10 @@ class Calls(Prefetching):
                 raise InvalidArgument(f"items: {item.rule.name} cannot be refunded")
             words.check(item, key)
         rows: list[Decision] = []
-        call = self.asking.call()
+        call = self.sender.call()
         try:
             for item in items:
-                call = self.asking.call(call.left_s)
+                call = self.sender.call(call.left_s)
                 rows.append((yield from self.check(item, None, call=call)))
                 if not rows[-1].allowed:
                     break
@@ -231,9 +231,9 @@ class Calls(Prefetching):
             yield Wait(ended, wait_s, is_timed=True)
 
     def _refund_all(self, taken: Sequence[Item]) -> Steps[None]:
-        call = self.asking.call()
+        call = self.sender.call()
         for item in taken:
-            call = self.asking.call(call.left_s)
+            call = self.sender.call(call.left_s)
             yield from self.refund_quietly(item, None, call)
 
     def refund_quietly(
@@ -241,9 +241,11 @@ class Calls(Prefetching):
     ) -> Steps[None]:  # fmt: skip
         """Refunds a cost, also while the limiter is being closed. One without an answer is lost."""
         keyed = Keyed(item, self.keys.key(item.rule.name, item.subject, tag))
-        args, call = words.named("REFUND", *keyed), call or self.asking.call()
+        args, call = words.named("REFUND", *keyed), call or self.sender.call()
         with contextlib.suppress(ThrottleError):
-            yield from self.settled("refund", args, keyed, lambda args: self.asking.ask(args, call))
+            yield from self.settled(
+                "refund", args, keyed, lambda args: self.sender.send(args, call)
+            )
 
     def wait(
         self, rule: Rule, subject: str | int, max_wait_ms: int, cost: int, tag: str | None
@@ -252,9 +254,9 @@ class Calls(Prefetching):
         is_number = isinstance(max_wait_ms, int | float) and not isinstance(max_wait_ms, bool)
         if not is_number or math.isnan(max_wait_ms):
             raise InvalidArgument("max_wait_ms: expected a number")
-        began, call, denial = self.clock(), self.asking.call(), None
+        began, call, denial = self.clock(), self.sender.call(), None
         while True:
-            call = self.asking.call(call.left_s)
+            call = self.sender.call(call.left_s)
             decision = yield from self.check(item_of(rule, subject, cost), tag, call=call)
             if denial is not None and decision.reason == "overloaded":
                 # The time for waiting is over.
@@ -269,7 +271,7 @@ class Calls(Prefetching):
                 # an answer the place stays taken.
                 if not decision.degraded:
                     with contextlib.suppress(Unavailable):
-                        call = self.asking.call(call.left_s)
+                        call = self.sender.call(call.left_s)
                         yield from self.settle("refund", rule, subject, cost, tag, call)
                 return replace(decision, allowed=False, granted=0)
             try:
@@ -288,16 +290,16 @@ class Calls(Prefetching):
 
     def ready(self) -> Steps[Backend]:
         """Sends a call that takes nothing, and returns the back end that answered."""
-        call = self.asking.call(max(READY_S, self.timeout_s))
+        call = self.sender.call(max(READY_S, self.timeout_s))
         call.is_patient, call.dial_s = True, call.left_s
         try:
-            yield from self.ask(words.probe(self.keys.key("ready", "ready")), call)
+            yield from self.send(words.probe(self.keys.key("ready", "ready")), call)
         except Unavailable as error:
             if not error.stage:
                 raise
             stage = error.stage + (" to RL.PEEK" if error.stage.endswith("reply") else "")
             raise Unavailable(f"{stage}: {error}", error.reason) from error
-        return self.asking.backend.found.by or "module"
+        return self.sender.backend.found.by or "module"
 
 
 def _calls_left(row: Decision, cost: int) -> tuple[float, int]:

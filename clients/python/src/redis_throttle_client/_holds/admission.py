@@ -45,7 +45,7 @@ def take(
     ``abandon`` gives back leases and reservations that the server may have granted, but the caller
     does not have: the answer did not come, the caller was cancelled, or the limiter was closed.
     """
-    asked, keyed, call = calls.clock(), calls.keyed(items, tag), calls.asking.call()
+    asked, keyed, call = calls.clock(), calls.keyed(items, tag), calls.sender.call()
     without = Entry(keyed, id, asked, None, is_admission)
     call.gives_back = any(item.is_held for item, _ in keyed)
 

@@ -103,7 +103,7 @@ class Hold:
     @property
     def node(self) -> Any:
         """The node that has the key now; None if it is not known."""
-        return self._calls.asking.node_of(self.key)
+        return self._calls.sender.node_of(self.key)
 
     # -- renewals -----------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Hold:
             return self.held
         self._sent = asked = self._calls.clock()
         rule, subject = self.item.rule, self.item.subject
-        with self._calls.teller.rejections(rule, subject, asked):
+        with self._calls.events.rejections(rule, subject, asked):
             reply = yield from self._calls.keep(self._renewal(), self._until, lambda: self.is_ended)
         if not self._is_kept(reply):
             # It stays lost, also if another renewal is answered later.
@@ -195,7 +195,7 @@ class Hold:
             # The close gave it up, and its answer came later.
             return
         rule, subject = self.item.rule, self.item.subject
-        self._calls.teller.unsettled(self.kind, rule, subject, self._ended_at, error)
+        self._calls.events.unsettled(self.kind, rule, subject, self._ended_at, error)
 
     def _send(self, args: Args, until: float) -> Steps[Any]:
         """Sends an end, which may wait for a slot at least as long as for its answer."""
@@ -229,7 +229,7 @@ class Permit(Hold):
 
     def _end(self) -> Steps[None]:
         rule, subject = self.item.rule, self.item.subject
-        with self._calls.teller.rejections(rule, subject, self._ended_at):
+        with self._calls.events.rejections(rule, subject, self._ended_at):
             yield from self._send(words.release(self.key, self.taken.id), self._ends)
 
 

@@ -26,7 +26,7 @@ from .breaker import Breaker, Breakers
 from .dial import END_SLOTS, RENEWAL_SLOTS
 
 
-class Asking:
+class Sender:
     """Sends the commands of a limiter, through the breakers and to its back end."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Asking:
                     raise Unavailable("the work ended before the call was sent", "overloaded")
                 call = self.call()
                 call.is_kept = True
-                return (yield from self.ask(args, call))
+                return (yield from self.send(args, call))
             finally:
                 turn.release()
         finally:
@@ -100,7 +100,7 @@ class Asking:
             return self._find_node(key)
         return None
 
-    def ask(self, args: Args, call: Call) -> Steps[Any]:
+    def send(self, args: Args, call: Call) -> Steps[Any]:
         """Sends a command once, if the breaker of its node permits.
 
         Returns what ``call.read`` makes of the reply, or the known denial of the call.

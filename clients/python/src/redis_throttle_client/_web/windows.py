@@ -143,7 +143,7 @@ class Windows:
         if refused_s is not None:
             return now_s + refused_s
         try:
-            left_ms = yield from self._calls.ask(("PTTL", name))
+            left_ms = yield from self._calls.send(("PTTL", name))
         except Unavailable as error:
             retry_s = self._calls.options.breaker_pause_ms / 1000
             local = self._local.get_expiry
@@ -262,7 +262,7 @@ class Windows:
             cursor = b"0"
             while True:
                 args = ("SCAN", cursor.decode(), "MATCH", f"{escaped}{rule}:*", "COUNT", "1000")
-                cursor, keys = yield from self._calls.ask(args)
+                cursor, keys = yield from self._calls.send(args)
                 for key in keys:
                     # A key that is not text belongs to another program.
                     with contextlib.suppress(UnicodeDecodeError):
