@@ -11,7 +11,7 @@ use redis_throttle_client::Checked;
 use tower_service::Service;
 
 use crate::ResponseBody;
-use crate::counting::Watch;
+use crate::body_input::Watch;
 use crate::limit_error::{denial_in, take_denial};
 use crate::request::{Plan, Verdict};
 

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod body;
-mod counting;
+mod body_input;
 mod function;
 mod future;
 mod key_of;
@@ -12,7 +12,7 @@ mod request;
 mod service;
 
 pub use body::ResponseBody;
-pub use counting::{WatchedBody, watch_body};
+pub use body_input::{WatchedBody, watch_body};
 pub use function::Answer;
 pub use future::ResponseFuture;
 pub use key_of::key_of;
