@@ -5,9 +5,9 @@
 mod server;
 
 mod admissions;
+mod cluster;
 mod layer_alone;
 mod leases;
-mod over_a_cluster;
 mod programs;
 mod quick_start;
 mod service;
@@ -63,7 +63,7 @@ async fn quick_start_sends_one_call() {
 
 #[tokio::test]
 async fn cluster_limiter_is_created_without_its_nodes() {
-    over_a_cluster::over_a_cluster().unwrap();
+    cluster::over_a_cluster().unwrap();
 }
 
 #[tokio::test]
