@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_what_to_do_and_show_no_url() {
+    fn invalid_arguments_get_an_error_that_says_what_to_do_and_shows_no_url() {
         let table = [
             ("--config limits", "no server: name one with --server URL, or see --help"),
             (

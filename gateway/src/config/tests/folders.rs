@@ -44,7 +44,7 @@ fn domain_in_two_files_is_refused_with_both_names() {
 }
 
 #[test]
-fn mistakes_of_several_files_are_all_said() {
+fn invalid_files_of_a_folder_are_all_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     write(path("a.yaml"), "domain: a\n").unwrap();

@@ -118,7 +118,7 @@ fn wrong_limits_are_refused_with_their_place() {
 }
 
 #[test]
-fn mistakes_of_several_limits_are_all_said() {
+fn invalid_limits_of_a_file_are_all_reported() {
     let text = "domain: a\nlimits:\n- {match: {a: x}}\n- {match: {a: y}, rule: GCRA}\n- 7\n";
     let expected = [("3:3", "without"), ("4:25", "expected GCRA"), ("5:3", "expected a mapping")];
     assert_remarks(&wrong(text), &expected, text);
