@@ -2,6 +2,7 @@
 //! other in a circle.
 
 mod java_imports;
+mod orphans;
 mod rust_imports;
 
 use super::{files, root};
