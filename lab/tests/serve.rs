@@ -118,6 +118,29 @@ fn command_in_pieces_is_answered_once_complete() {
 }
 
 #[test]
+fn info_has_the_fields_that_drivers_read_before_they_send_commands() {
+    let lab = Lab::start();
+    let mut client = lab.connect();
+    client.send(b"INFO\r\nINFO server\r\nQUIT\r\n");
+    let text = client.rest();
+    let (head, rest) = text.split_once("\r\n").expect("the length of a text");
+    let length: usize = head.strip_prefix('$').expect("a text").parse().expect("a length");
+    let (info, after) = rest.split_at(length);
+    let fields: Vec<_> = info.lines().filter_map(|line| line.split_once(':')).collect();
+    let expected = [
+        ("redis_version", "7.4.0"),
+        ("redis_mode", "standalone"),
+        ("redis_throttle_lab_version", env!("CARGO_PKG_VERSION")),
+        ("loading", "0"),
+        ("role", "master"),
+        ("cluster_enabled", "0"),
+    ];
+    assert_eq!(fields, expected);
+    // A section gets the same reply.
+    assert_eq!(after, format!("\r\n{head}\r\n{info}\r\n+OK\r\n"));
+}
+
+#[test]
 fn malformed_input_gets_an_error_and_ends_the_connection() {
     let lab = Lab::start();
     let endless_line = [b'x'; 64 * 1024];
