@@ -26,7 +26,7 @@ use std::time::Instant;
 use support::cluster::Cluster;
 use support::{BASE_US, Server, eventually, integers, raw_error};
 
-const NO_ANSWER: &str = "no answer: open or closed, as decided for this rule\n";
+const NO_ANSWER: &str = "no reply: allow or deny, as decided for this rule\n";
 
 /// The page on clients.
 const CLIENTS: &str = "docs/clients/drivers.md";
@@ -162,7 +162,7 @@ fn programs_of_the_page_are_allowed_until_they_are_denied() {
         let server = server_on_tcp();
         let mut client = server.client();
         client.freeze(BASE_US);
-        for (taken, line) in [(0, "allowed, 5 left\n"), (6, "denied, again in 6000 ms\n")] {
+        for (taken, line) in [(0, "allowed, 5 left\n"), (6, "denied, retry in 6000 ms\n")] {
             // The program waits for 250 ms, and a busy machine may need longer. That call may have
             // counted, so the key is new for each try.
             let printed = eventually("an answer in time", || {
@@ -403,10 +403,7 @@ fn example_workers_in_docs_leases_release_their_lease_and_say_when_all_are_held(
             assert!(client.allows(&format!("RL.LEASE exports:7 other-{holder} 3 1h")));
         }
         let busy = run();
-        assert!(
-            busy.starts_with("busy: again in ") && busy.ends_with(" at the latest\n"),
-            "{busy}"
-        );
+        assert!(busy.starts_with("busy: retry within ") && busy.ends_with(" ms\n"), "{busy}");
     }
 }
 
@@ -425,7 +422,10 @@ fn example_worker_in_docs_leases_stops_when_its_renewals_are_not_answered() {
         let program = program.replace(write, slow_write).replace("3, 60", "3, 3");
         let program = program.replace("=3)", "=600)").replace("exporting(3)", "exporting(600)");
         let began = Instant::now();
-        assert_eq!(pages::run(language, &program, way.port), "stopped: another may be at it\n");
+        assert_eq!(
+            pages::run(language, &program, way.port),
+            "stopped: another worker may have the permit\n"
+        );
         assert!(began.elapsed().as_secs() < 30, "it went on");
         let mut client = server.client();
         assert_eq!(client.info_number("rl", "rl_lease_allowed"), 1);

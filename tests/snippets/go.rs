@@ -15,11 +15,11 @@ func main() {
 	reply, err := ask()
 	switch {
 	case err != nil:
-		fmt.Println("no answer: open or closed, as decided for this rule")
+		fmt.Println("no reply: allow or deny, as decided for this rule")
 	case reply[0] == 1:
 		fmt.Printf("allowed, %d left\n", reply[2])
 	default:
-		fmt.Printf("denied, again in %d ms\n", reply[3])
+		fmt.Printf("denied, retry in %d ms\n", reply[3])
 	}
 }
 "#;

@@ -7,6 +7,6 @@ pub fn ask(server: &str) -> redis::RedisResult<String> {
     let (allowed, _, remaining, retry_after_ms, _): (bool, i64, i64, i64, i64) = reply;
     Ok(match allowed {
         true => format!("allowed, {remaining} left"),
-        false => format!("denied, again in {retry_after_ms} ms"),
+        false => format!("denied, retry in {retry_after_ms} ms"),
     })
 }
