@@ -150,8 +150,10 @@ impl<P: Page> Site<P> {
             "/metrics" => {
                 if let Ok(place) = Arc::clone(&self.reading).try_acquire_owned() {
                     let page = Arc::clone(&self.page);
-                    let text = Text(spawn_blocking(move || page()).await?);
-                    let response = response(StatusCode::OK, METRICS, Bytes::from_owner(text));
+                    // The place is taken until the page is built, even if the client has left.
+                    let (text, place) = spawn_blocking(move || (page(), place)).await?;
+                    let text = Bytes::from_owner(Text(text));
+                    let response = response(StatusCode::OK, METRICS, text);
                     return Ok((response, Some(place)));
                 }
                 (StatusCode::SERVICE_UNAVAILABLE, FULL_TEXT)
