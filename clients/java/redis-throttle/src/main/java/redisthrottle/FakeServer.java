@@ -4,10 +4,8 @@ import java.io.IOException;
 import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -25,30 +23,17 @@ import org.jspecify.annotations.Nullable;
  * #script}. The program {@code redis-throttle-lab serve} decides all of them without a Redis.
  */
 public final class FakeServer implements Connector {
-  /** The kinds that it decides, by their words. */
-  private static final Map<String, Kind> BY_WORD =
-      Map.of(
-          "GCRA", Kind.GCRA,
-          "TOKENBUCKET", Kind.TOKEN_BUCKET,
-          "LEAKYBUCKET", Kind.LEAKY_BUCKET,
-          "FIXED", Kind.FIXED,
-          "SLIDING", Kind.SLIDING,
-          "SLIDINGLOG", Kind.SLIDING_LOG);
-
   private final ManualClock clock = new ManualClock();
   private final Loop loop = new Loop(clock.view());
   private final Local local = new Local(loop);
-
-  /** The last rule that took units of each key. */
-  private final Map<String, Local.Share> taken = new HashMap<>();
-
-  /** The ends of the bans by key. */
-  private final Map<String, Long> bans = new HashMap<>();
-
+  private final Map<String, Long> bannedUntil = new HashMap<>();
   private final Deque<Object> script = new ConcurrentLinkedDeque<>();
   private final List<List<String>> received = new CopyOnWriteArrayList<>();
   private volatile boolean isAway;
   private volatile boolean isSilent;
+
+  /** The last rule that took units of each key. */
+  private final Map<String, Local.Share> taken = new HashMap<>();
 
   /** Makes a server that answers. */
   public FakeServer() {}
@@ -130,14 +115,7 @@ public final class FakeServer implements Connector {
         isClosed = true;
         return CompletableFuture.failedFuture(new IOException("the connection was lost"));
       }
-      if (isSilent) {
-        return new CompletableFuture<>();
-      }
-      try {
-        return CompletableFuture.completedFuture(run(words));
-      } catch (ServerErrorException e) {
-        return CompletableFuture.failedFuture(e);
-      }
+      return isSilent ? new CompletableFuture<>() : run(words);
     }
 
     @Override
@@ -151,24 +129,22 @@ public final class FakeServer implements Connector {
     }
   }
 
-  /** Runs a command, and returns its reply. */
-  private synchronized Object run(List<String> words) {
+  private synchronized CompletionStage<@Nullable Object> run(List<String> words) {
     Object reply;
     try {
       reply = decided(words.get(0), words.get(1), words.subList(2, words.size()));
     } catch (RuntimeException e) {
       // Words that no limiter sends.
-      throw new ServerErrorException("ERR invalid command: " + e.getMessage(), e);
+      reply = new ServerErrorException("ERR invalid command: " + e.getMessage(), e);
     }
     reply = reply == null ? script.poll() : reply;
     if (reply == null) {
       String text = " is not decided here: call script() first, or use redis-throttle-lab serve";
-      throw new ServerErrorException("ERR " + words.get(0) + text, null);
+      reply = new ServerErrorException("ERR " + words.get(0) + text, null);
     }
-    if (reply instanceof ServerErrorException error) {
-      throw error;
-    }
-    return reply;
+    return reply instanceof ServerErrorException error
+        ? CompletableFuture.failedFuture(error)
+        : CompletableFuture.completedFuture(reply);
   }
 
   /** Returns the reply to a command that the local limiter decides; null for another one. */
@@ -177,58 +153,56 @@ public final class FakeServer implements Connector {
       case "DEL" -> forget(key) ? 1L : 0L;
       case "RL.BLOCK" -> {
         forget(key);
-        bans.put(key, clock.nanos() + duration(rest.get(0)).toNanos());
+        bannedUntil.put(key, clock.nanos() + duration(rest.get(0)).toNanos());
         yield "OK";
       }
       case "RL.ALL", "RL.PEEKALL" -> several(key, rest, command.equals("RL.PEEKALL"));
-      default -> one(command.replaceFirst("^RL\\.", ""), key, rest);
+      case "RL.PEEK", "RL.CHARGE", "RL.REFUND" -> one(command, key, rest);
+      default -> {
+        List<String> rule = new ArrayList<>(rest);
+        rule.add(0, command.replaceFirst("^RL\\.", ""));
+        yield one(command, key, rule);
+      }
     };
   }
 
   private boolean forget(String key) {
     boolean wasBanned = bannedMs(key) > 0;
-    bans.remove(key);
+    bannedUntil.remove(key);
     Local.Share share = taken.remove(key);
     return share != null && local.forget(share) || wasBanned;
   }
 
-  private @Nullable Object one(String command, String key, List<String> rest) {
-    boolean isSettled = command.equals("CHARGE") || command.equals("REFUND");
-    boolean isPeek = command.equals("PEEK");
-    List<String> rule = new ArrayList<>(rest);
-    if (!isSettled && !isPeek) {
-      rule.add(0, command);
-    }
+  private @Nullable Object one(String command, String key, List<String> rule) {
     Local.Share share = share(key, rule);
     if (share == null) {
       return null;
     }
-    if (isSettled && bannedMs(key) == 0) {
+    long sign = command.equals("RL.CHARGE") ? 1 : command.equals("RL.REFUND") ? -1 : 0;
+    if (sign != 0 && bannedMs(key) == 0) {
       taken.put(key, share);
-      long units = share.keyed().cost();
-      return row(share, local.add(share, command.equals("CHARGE") ? units : -units));
+      return row(share, local.add(share, sign * share.keyed().cost()));
     }
-    return row(share, decide(List.of(share), isPeek).get(0));
+    return row(share, decide(List.of(share), command.equals("RL.PEEK")).get(0));
   }
 
   private @Nullable Object several(String first, List<String> rest, boolean isPeek) {
     List<Local.Share> shares = new ArrayList<>();
     for (int at = 0; at < rest.size(); at += 2) {
-      String key = at == 0 ? first : rest.get(at - 1);
-      Local.Share share = share(key, Arrays.asList(rest.get(at).split(" ")));
+      List<String> rule = List.of(rest.get(at).split(" "));
+      Local.Share share = share(at == 0 ? first : rest.get(at - 1), rule);
       if (share == null) {
         return null;
       }
       shares.add(share);
     }
     List<Decision> rows = decide(shares, isPeek);
-    List<Long> costs = shares.stream().map(share -> share.keyed().cost()).toList();
-    Decision whole = Draft.combined(rows, costs);
+    Decision whole = Draft.combined(rows, shares.stream().map(s -> s.keyed().cost()).toList());
     if (!whole.allowed()) {
       // A rule that allows leaves nothing to wait for.
       rows.replaceAll(d -> d.allowed() ? Draft.of(d).retryAfter(Duration.ZERO).done() : d);
     }
-    List<Object> reply = new ArrayList<>(integers(1, whole));
+    List<Object> reply = new ArrayList<>(row(shares.get(whole.deciding()), whole));
     reply.add(whole.deciding() + 1L);
     for (int at = 0; at < rows.size(); at++) {
       reply.add(row(shares.get(at), rows.get(at)));
@@ -236,7 +210,6 @@ public final class FakeServer implements Connector {
     return reply;
   }
 
-  /** Decides the rules of a call, which takes from all or from none. */
   private List<Decision> decide(List<Local.Share> shares, boolean isPeek) {
     boolean isBanned = shares.stream().anyMatch(share -> bannedMs(share.keyed().key()) > 0);
     List<Decision> rows = local.decide(shares, null, isBanned, isPeek);
@@ -252,7 +225,7 @@ public final class FakeServer implements Connector {
   }
 
   private long bannedMs(String key) {
-    return Algorithm.millis(Math.max(0, bans.getOrDefault(key, 0L) - clock.nanos()));
+    return Algorithm.millis(Math.max(0, bannedUntil.getOrDefault(key, 0L) - clock.nanos()));
   }
 
   private Decision ban(Local.Share share) {
@@ -264,56 +237,60 @@ public final class FakeServer implements Connector {
   }
 
   private static List<Object> row(Local.Share share, Decision d) {
-    return integers(share.keyed().isPartial() ? d.granted() : 1, d);
-  }
-
-  private static List<Object> integers(long units, Decision d) {
-    long first = d.allowed() ? units : 0;
+    long units = !d.allowed() ? 0 : share.keyed().isPartial() ? d.granted() : 1;
     long retry = d.never() ? Algorithm.NEVER : d.retryAfter().toMillis();
-    return List.of(first, d.limit(), d.remaining(), retry, d.resetAfter().toMillis());
+    return List.of(units, d.limit(), d.remaining(), retry, d.resetAfter().toMillis());
   }
 
   /** Reads the words of one rule; null if this process cannot decide it. */
   private static Local.@Nullable Share share(String key, List<String> words) {
-    List<String> plain = new ArrayList<>();
-    long cost = 1;
-    boolean isPartial = false;
-    String leave = null;
-    for (Iterator<String> in = words.iterator(); in.hasNext(); ) {
-      String word = in.next();
-      switch (word) {
-        case "COST" -> cost = Long.parseLong(in.next());
-        case "PARTIAL" -> isPartial = true;
-        case "LEAVE" -> leave = in.next();
-        default -> plain.add(word);
-      }
-    }
+    List<String> plain = new ArrayList<>(words);
+    boolean isPartial = plain.remove("PARTIAL");
+    String cost = option(plain, "COST");
+    String leave = option(plain, "LEAVE");
     Rule rule = rule(plain);
     if (rule == null || rule.definition.local == null) {
       return null;
     }
+    long units = cost == null ? 1 : Long.parseLong(cost);
     Keyed keyed =
-        new Keyed(rule, rule.definition, key, "", cost, isPartial, leave, "", null).checked();
+        new Keyed(rule, rule.definition, key, "", units, isPartial, leave, "", null).checked();
     Checks.integer("leave", keyed.unitsLeft(100), 0, Checks.UNITS_MAX);
     return new Local.Share(keyed, rule.definition.local, true);
   }
 
-  private static @Nullable Rule rule(List<String> words) {
-    Kind kind = BY_WORD.get(words.get(0));
-    if (kind == null) {
+  /** Removes an option from the words, and returns its value; null without it. */
+  private static @Nullable String option(List<String> words, String name) {
+    int at = words.indexOf(name);
+    if (at < 0) {
       return null;
     }
-    long limit = units(words, 1);
-    if (kind == Kind.FIXED || kind == Kind.SLIDING || kind == Kind.SLIDING_LOG) {
-      Duration window = duration(words.get(2));
-      return new Rule(RuleForms.window(kind, "fake", limit, window).withWords(words));
-    }
-    Duration period = duration(words.get(3));
-    return new Rule(RuleForms.bucket(kind, "limit", "fake", limit, units(words, 2), period));
+    words.remove(at);
+    return words.remove(at);
   }
 
-  private static long units(List<String> words, int at) {
-    return Long.parseLong(words.get(at));
+  private static @Nullable Rule rule(List<String> words) {
+    return switch (words.get(0)) {
+      case "GCRA" -> bucket(Kind.GCRA, words);
+      case "TOKENBUCKET" -> bucket(Kind.TOKEN_BUCKET, words);
+      case "LEAKYBUCKET" -> bucket(Kind.LEAKY_BUCKET, words);
+      case "FIXED" -> window(Kind.FIXED, words);
+      case "SLIDING" -> window(Kind.SLIDING, words);
+      case "SLIDINGLOG" -> window(Kind.SLIDING_LOG, words);
+      default -> null;
+    };
+  }
+
+  private static Rule bucket(Kind kind, List<String> words) {
+    long limit = Long.parseLong(words.get(1));
+    long rate = Long.parseLong(words.get(2));
+    return new Rule(RuleForms.bucket(kind, "limit", "fake", limit, rate, duration(words.get(3))));
+  }
+
+  private static Rule window(Kind kind, List<String> words) {
+    long limit = Long.parseLong(words.get(1));
+    Definition window = RuleForms.window(kind, "fake", limit, duration(words.get(2)));
+    return new Rule(window.withWords(words));
   }
 
   private static Duration duration(String word) {
