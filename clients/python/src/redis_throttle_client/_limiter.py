@@ -46,6 +46,10 @@ class Limiter:
 
     ``client`` is a ``Redis``, also one from Sentinel, or a ``RedisCluster``, of redis-py or
     valkey-py. Each call is sent once and ends within ``timeout_ms``. Thread-safe.
+
+    >>> with Limiter(client, timeout_ms=50) as limiter:
+    ...     limiter.check(gcra("api", burst=10, rate="10/minute"), "42").remaining
+    9
     """
 
     def __init__(
@@ -76,6 +80,11 @@ class Limiter:
         is that of one node of a cluster. Its query may have settings of the driver, such as
         ``?ssl_ca_certs=/path``. Needs redis-py or valkey-py. :meth:`close` closes all connections.
         Raises :class:`Unavailable` for a cluster that does not answer.
+
+        >>> with Limiter.from_url("redis://127.0.0.1:1") as limiter:  # where no server runs
+        ...     decision = limiter.check(gcra("api", burst=10, rate="10/minute"), "42")
+        >>> decision.allowed, decision.source
+        (True, 'error')
         """
         dial_s = Bounds.of(Options.of(**options)).dial_s
         client = client_of(url, cluster=cluster, is_async=False, dial_s=dial_s)
@@ -90,6 +99,12 @@ class Limiter:
         With ``leave``, a number of units or a share of the limit such as ``"20%"``, the call is
         allowed only if these remain. With ``partial``, the call takes as many units as are left, at
         most ``cost`` and at least 1; ``granted`` of the decision is their number.
+
+        >>> api = gcra("api", burst=3, rate="10/minute")
+        >>> [limiter.check(api, "42").allowed for _ in range(4)]
+        [True, True, True, False]
+        >>> limiter.check(api, "42").retry_after_ms
+        6000
         """
         if cost == 1 and type(cost) is int and leave is None and not partial:
             spent = self._calls.spend(rule, subject, tag)
@@ -102,13 +117,24 @@ class Limiter:
         self, rule: Rule, subject: str | int, cost: int = 1, *, leave: int | str | None = None,
         tag: str | None = None,
     ) -> Decision:  # fmt: skip
-        """Returns what :meth:`check` would decide. Takes nothing. Cost 0 reads the status."""
+        """Returns what :meth:`check` would decide. Takes nothing. Cost 0 reads the status.
+
+        >>> limiter.peek(gcra("api", burst=10, rate="10/minute"), "42", cost=0).remaining
+        10
+        """
         return self._run(self._calls.peek(item_of(rule, subject, cost, leave), tag))
 
     def refund(
         self, rule: Rule, subject: str | int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """Gives units back, up to the full allowance. Do not repeat: each call gives units back."""
+        """Gives units back, up to the full allowance. Do not repeat: each call gives units back.
+
+        >>> api = gcra("api", burst=10, rate="10/minute")
+        >>> limiter.check(api, "42", cost=5).remaining
+        5
+        >>> limiter.refund(api, "42", cost=3).remaining
+        8
+        """
         return self._run(self._calls.settle("refund", rule, subject, cost, tag))
 
     def charge(
@@ -168,7 +194,14 @@ class Limiter:
     def lease(
         self, rule: Rule, subject: str | int, id: str | None = None, *, tag: str | None = None
     ) -> LeaseContext:
-        """Takes a permit for a ``with`` block, renews it, and releases it at the end."""
+        """Takes a permit for a ``with`` block, renews it, and releases it at the end.
+
+        >>> with limiter.lease(lease("jobs", 4, ttl="30s"), "42") as held:
+        ...     held.held
+        True
+        >>> held.released
+        True
+        """
         name = new_id(id)
         item = lease_item(self._calls, rule, subject, name, tag)
         return LeaseContext(lambda: self._admit([item], tag, name))
@@ -181,6 +214,12 @@ class Limiter:
         a reservation is then committed, otherwise cancelled; of other items the difference to their
         cost is charged or refunded. ``id``, 1 to 64 bytes without spaces and by default random, is
         the holder of all leases and reservations.
+
+        >>> calls, tokens = gcra("calls", 10, "10/minute"), gcra("tokens", 9000, "9000/minute")
+        >>> with limiter.admit(calls.of("42"), tokens.of("42").cost(500)) as admitted:
+        ...     admitted.settle(tokens, 420)
+        >>> limiter.peek(tokens, "42", cost=0).remaining
+        8580
         """
         return Admission(*self._admitted(items, tag, id), self._renewer)
 
@@ -191,6 +230,10 @@ class Limiter:
         """Reserves ``cost`` under a fixed window, a quota or a policy. Raises :class:`Denied`.
 
         It is the admission of one reservation, which expires after ``ttl`` unless it is renewed.
+
+        >>> with limiter.reserve(quota("tokens", 100_000, "month"), "42", 500) as reserved:
+        ...     reserved.decision.remaining
+        99500
         """
         taken = self._admitted([item_of(rule, subject, 1).reserve(cost, ttl)], tag, id)
         return Reservation(*taken, self._renewer)

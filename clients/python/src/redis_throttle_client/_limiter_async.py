@@ -49,7 +49,15 @@ class _Closing:
 
 
 class AsyncLimiter:
-    """The same as :class:`Limiter`, over a client of asyncio."""
+    """The same as :class:`Limiter`, over a client of asyncio.
+
+    >>> async def remaining() -> int:
+    ...     async with AsyncLimiter(client) as limiter:
+    ...         api = gcra("api", burst=10, rate="10/minute")
+    ...         return (await limiter.check(api, "42")).remaining
+    >>> asyncio.run(remaining())
+    9
+    """
 
     def __init__(
         self, client: Any, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -154,7 +162,15 @@ class AsyncLimiter:
     def admit(
         self, *items: Item, tag: str | None = None, id: str | None = None
     ) -> AsyncAdmissionContext[AsyncAdmission]:
-        """The same as :meth:`Limiter.admit`, for an ``async with`` block or an ``await``."""
+        """The same as :meth:`Limiter.admit`, for an ``async with`` block or an ``await``.
+
+        >>> async def remaining() -> int:
+        ...     items = [gcra("api", burst=10, rate="10/minute").of("42")]
+        ...     async with limiter.admit(*items) as admitted:
+        ...         return admitted.decision.remaining
+        >>> asyncio.run(remaining())
+        9
+        """
         name = new_id(id)
         check_admission(self._calls, items, tag, name)
 

@@ -123,6 +123,12 @@ class _Admitted:
 
         The last call wins. If two items have the same rule, pass the item. Raises InvalidArgument
         for a lease or a backoff, and after the end.
+
+        >>> tokens = gcra("tokens", burst=9000, rate="9000/minute")
+        >>> with limiter.admit(tokens.of("42").cost(500)) as admitted:
+        ...     admitted.settle(tokens, 420)
+        >>> limiter.peek(tokens, "42", cost=0).remaining
+        8580
         """
         units = checked_cost(actual, "actual")
         of = rule.rule if isinstance(rule, Item) else checked_rule(rule)

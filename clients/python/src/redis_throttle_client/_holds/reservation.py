@@ -9,7 +9,14 @@ class Reservation(Admission):
     """A reservation of a thread. Without a commit, the end cancels it."""
 
     def commit(self, actual: int) -> None:
-        """Settles the units that the work took, and ends the reservation."""
+        """Settles the units that the work took, and ends the reservation.
+
+        >>> tokens = quota("tokens", 100_000, "month")
+        >>> reserved = limiter.reserve(tokens, "42", 500)
+        >>> reserved.commit(420)
+        >>> limiter.peek(tokens, "42", cost=0).remaining
+        99580
+        """
         self.settle(self._holds[0].item, actual)
         self.finish()
 

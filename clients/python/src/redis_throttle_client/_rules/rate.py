@@ -28,6 +28,9 @@ def rate(text: str) -> Rate:
     text alone. The units are an integer from 1 to 10^12. The period is from 1 ms to 366 days: a
     second (``sec``, ``s``), minute (``min``, ``m``), hour (``hr``, ``h``) or day (``d``), or
     several, or a duration such as ``1.5h`` or ``250ms``. A :func:`quota` counts months and years.
+
+    >>> rate("5 per 2 hours")
+    Rate(rate=5, period_us=7200000000)
     """
     return parsed_rate(text, "rate")
 

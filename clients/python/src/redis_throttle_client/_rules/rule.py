@@ -237,7 +237,11 @@ def gcra(
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Creates a rule of ``burst`` at once, then ``rate`` per ``period``. The default choice."""
+    """Creates a rule of ``burst`` at once, then ``rate`` per ``period``. The default choice.
+
+    >>> limiter.check(gcra("api", burst=10, rate="10/minute"), "42").remaining
+    9
+    """
     return _rate_rule(
         "gcra", "burst", name, burst, rate, period, on_error, local_share, count, prefetch
     )
@@ -248,7 +252,11 @@ def token_bucket(
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Creates a rule that allows the same as :func:`gcra`, for limits that change at run time."""
+    """Creates a rule that allows the same as :func:`gcra`, for limits that change at run time.
+
+    >>> limiter.check(token_bucket("tokens", 9000, "9000/minute"), "42", cost=500).remaining
+    8500
+    """
     return _rate_rule(
         "token_bucket", "capacity", name, capacity, rate, period, on_error, local_share, count,
         prefetch,
@@ -287,7 +295,11 @@ def fixed(
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Creates a rule of ``limit`` per window, from the first call or ``aligned`` with the clock."""
+    """Creates a rule of ``limit`` per window, from the first call or ``aligned`` with the clock.
+
+    >>> limiter.check(fixed("exports", 5, "1h"), "42").reset_after_ms
+    3600000
+    """
     if not isinstance(aligned, bool):
         raise InvalidArgument("aligned: expected True or False")
     options = ("ALIGNED",) if aligned else ()
@@ -301,7 +313,11 @@ def sliding(
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Creates a rule of about ``limit`` in any window, estimated from two counters."""
+    """Creates a rule of about ``limit`` in any window, estimated from two counters.
+
+    >>> limiter.check(sliding("posts", "100/hour"), "42").remaining
+    99
+    """
     return _window_rule("sliding", name, limit, window, (), on_error, local_share, count, prefetch)
 
 
@@ -352,7 +368,11 @@ def quota(
     zone: str | None = None, start: int | None = None,
     on_error: OnError | None = None, prefetch: int | None = None, count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Creates an allowance per calendar ``unit`` of a time zone, which is required."""
+    """Creates an allowance per calendar ``unit`` of a time zone, which is required.
+
+    >>> limiter.check(quota("tokens", 100_000, "month"), "42", cost=500).remaining
+    99500
+    """
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     if isinstance(limit, str | Rate):
@@ -384,6 +404,10 @@ def lease(
     """Creates a rule of at most ``limit`` holders at once. A permit expires after ``ttl``.
 
     A permit is released at the end of its request, so ``count`` may only be ``"all"``.
+
+    >>> with limiter.lease(lease("jobs", 4, ttl="30s"), "42") as held:
+    ...     held.decision.remaining
+    3
     """
     failure, _ = _failure(on_error, 1.0, local=False)
     if count != "all":
