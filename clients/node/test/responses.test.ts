@@ -12,7 +12,7 @@ import { type Any, ruleOf, table } from './shared-cases.js';
 
 const PEER = '192.0.2.7';
 
-/** Answers the commands by the replies of a case, in order. */
+/** Replies to the commands with the replies of a case, in order. */
 function scripted({ server, servers = server === undefined ? [] : [server] }: Any) {
   const sent: string[] = [];
   const replies = [...servers];

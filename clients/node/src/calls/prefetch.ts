@@ -33,7 +33,7 @@ interface Stock {
   fields: DecisionFields;
 }
 
-/** What a limiter knows of the denials of keys. A fetch adds to it. */
+/** The denials of keys that a limiter remembers. A fetch adds to them. */
 interface Memory {
   readonly known: KnownDenials;
   readonly denials: DenialCache | undefined;

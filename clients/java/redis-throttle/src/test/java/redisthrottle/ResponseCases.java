@@ -33,7 +33,7 @@ import redisthrottle.middleware.MiddlewareBuilder;
 public abstract class ResponseCases<R, B extends MiddlewareBuilder<R, B>> {
   private static final String PEER = "192.0.2.7";
 
-  /** What the application saw of a request; null if it did not run. */
+  /** The parts of a request that the application saw; null if it did not run. */
   private volatile JsonNode application;
 
   /** Returns the options of a middleware whose denials have a status; null for the default. */
