@@ -24,7 +24,7 @@ from pathlib import Path
 import rows
 from figures import Figure, Figures
 from proxy import Proxies
-from report import aligned, machine
+from report import TSV_HEADING, Sheet, machine
 from rows import Row
 from scene import LANGUAGES, ROOT, SERVICES, Failure, Language, Tools, cores
 from server import Server, options_of
@@ -62,7 +62,7 @@ class Results:
     def __len__(self) -> int:
         return len(self._worst)
 
-    def table(self) -> str:
+    def table(self) -> Sheet:
         """Returns the table, in the order of the rows and of the languages."""
         cases = list(dict.fromkeys(case for case, _ in self._worst))
         order = [language.name for language in [*LANGUAGES, *SERVICES]]
@@ -75,7 +75,7 @@ class Results:
             figures = self._worst[key]
             bounds = ", ".join(figure.bound for figure in figures if figure.bound)
             lines.append([*key, values(figures), bounds, "met" if is_met(figures) else "MISSED"])
-        return aligned(["case", "client", "worst", "bound", ""], lines)
+        return Sheet("cases", 2, ["case", "client", "worst", "bound", ""], lines)
 
 
 def is_met(figures: Figures) -> bool:
@@ -161,13 +161,13 @@ did not decide. "Healed" is the time until the server decides all calls again.
 """
 
 
-def page(server: str, rounds: int, busy: float, results: Results) -> str:
-    """Returns the whole page."""
-    load = f"{rounds}; other programs kept the machine busy (load {busy:.1f})"
-    conditions = [*machine(server), ["rounds", load if busy >= 0.5 else str(rounds)]]
+def page(server: str, rounds: int, busy: float, results: Results) -> tuple[str, str]:
+    """Returns the whole page, and its figures as tab-separated values."""
+    rows = [*machine(server), ["rounds", f"{rounds}; load average before {busy:.2f}"]]
+    conditions, table = Sheet("environment", 1, ["what", "which"], rows), results.table()
     met = f"{len(results) - results.missed} of {len(results)} cases meet their bounds."
-    parts = [TEXT.strip(), aligned(["what", "which"], conditions), met, results.table()]
-    return "\n\n".join(parts) + "\n"
+    parts = [TEXT.strip(), conditions.page, met, table.page]
+    return "\n\n".join(parts) + "\n", TSV_HEADING + conditions.tsv + table.tsv
 
 
 def main() -> None:
@@ -192,10 +192,11 @@ def main() -> None:
             if not is_calm(run):
                 measure(tools, run, results)
         measure_calm(tools, [run for run in planned if is_calm(run)], results)
-    text = page(version, chosen.rounds, busy, results)
+    text, data = page(version, chosen.rounds, busy, results)
     print(text[text.index("| what") :])
     if not chosen.print and languages == all_languages and names == all_rows:
         PAGE.write_text(text)
+        PAGE.with_suffix(".tsv").write_text(data)
         print(f"written to {PAGE.relative_to(ROOT)}", file=sys.stderr)
     sys.exit(1 if results.missed else 0)
 

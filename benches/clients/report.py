@@ -169,6 +169,35 @@ def aligned(head: list[str], rows: Table) -> str:
     return "\n".join(map(line, [head, marks, *rows]))
 
 
+@dataclass(frozen=True)
+class Sheet:
+    """A table with a name. Its first `labels` columns name the row, the others are values."""
+
+    name: str
+    labels: int
+    head: list[str]
+    rows: Table
+
+    @property
+    def page(self) -> str:
+        """The table as it stands on the page; empty without rows."""
+        return aligned(self.head, self.rows) if self.rows else ""
+
+    @property
+    def tsv(self) -> str:
+        """One line per value: the sheet, the row, the column and the value without commas."""
+        lines = []
+        for row in self.rows:
+            label = ": ".join(row[: self.labels])
+            for column, cell in zip(self.head[self.labels :], row[self.labels :], strict=True):
+                value = cell.replace(",", "") if re.fullmatch(r"[\d,.]+", cell) else cell
+                lines.append("\t".join([self.name, label, column, value]) + "\n")
+        return "".join(lines)
+
+
+TSV_HEADING = "table\trow\tcolumn\tvalue\n"
+
+
 def number(value: float) -> str:
     """Formats a measurement to three digits, and a count in full."""
     if isinstance(value, int):
@@ -180,7 +209,7 @@ def number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def figures_table(all_results: dict[str, Results]) -> str:
+def figures_table(all_results: dict[str, Results]) -> Sheet:
     """Returns the table of every contestant in every scenario."""
     rows: Table = []
     for language, results in all_results.items():
@@ -192,7 +221,7 @@ def figures_table(all_results: dict[str, Results]) -> str:
             )
             rows.append([language, scenario, contestant, *medians, denied, reached])
     head = ["", "scenario", "contestant", "calls/s", "p50, us", "p99, us", "CPU per call, us"]
-    return aligned([*head, "denied", "sent to server"], rows)
+    return Sheet("figures", 3, [*head, "denied", "sent to server"], rows)
 
 
 def in_order(item: tuple[tuple[str, str], Figures]) -> tuple[int, bool, str]:
@@ -204,22 +233,22 @@ def in_order(item: tuple[tuple[str, str], Figures]) -> tuple[int, bool, str]:
     return at, not is_ours(contestant), contestant
 
 
-def allocation_table(all_results: dict[str, Results]) -> str:
-    """Returns the table of the bytes allocated per call; empty if no program measures them."""
+def allocation_table(all_results: dict[str, Results]) -> Sheet:
+    """Returns the table of the bytes allocated per call, for programs that measure them."""
     rows = [
         [language, scenario, contestant, number(round(statistics.median(figures.allocated)))]
         for language, results in all_results.items()
         for (contestant, scenario), figures in sorted(results.figures.items(), key=in_order)
         if figures.allocated
     ]
-    return aligned(["", "scenario", "contestant", "allocated per call, B"], rows) if rows else ""
+    return Sheet("allocated", 3, ["", "scenario", "contestant", "allocated per call, B"], rows)
 
 
-def bars_table(found: list[Bar]) -> str:
+def bars_table(found: list[Bar]) -> Sheet:
     """Returns the table of the bars and their results."""
     rows = [[bar.language, bar.what, number(bar.figure), f"{bar.sign} {bar.needed:g}",
              "met" if bar.is_met else "MISSED"] for bar in found]  # fmt: skip
-    return aligned(["", "figure", "is", "bar", ""], rows)
+    return Sheet("bars", 2, ["", "figure", "is", "bar", ""], rows)
 
 
 def machine(server: str) -> Table:
@@ -233,12 +262,12 @@ def machine(server: str) -> Table:
             ["CPU", f"{cpu}, {os.cpu_count()} cores"]]  # fmt: skip
 
 
-def conditions(server: str, all_results: dict[str, Results], rounds: int, load: str) -> str:
+def conditions(server: str, all_results: dict[str, Results], rounds: int, load: str) -> Sheet:
     """Returns the table of the conditions of the measurement."""
     rows = [*machine(f"{server}, on a unix socket"), ["rounds", f"{rounds}, each job {load}"]]
     for language, results in all_results.items():
         rows += [[f"{language}: {name}", what] for name, what in results.contestants.items()]
-    return aligned(["what", "which"], rows)
+    return Sheet("environment", 1, ["what", "which"], rows)
 
 
 TEXT = """# Clients compared with the usual libraries
@@ -256,11 +285,15 @@ what all threads of the process allocate, by JMH's `gc` profiler (`gc.alloc.rate
 """
 
 
-def report(server: str, all_results: dict[str, Results], rounds: int, load: str) -> str:
-    """Returns the whole page."""
+def report(server: str, all_results: dict[str, Results], rounds: int, load: str) -> tuple[str, str]:
+    """Returns the whole page, and its figures as tab-separated values."""
     found = [bar for language, results in all_results.items() for bar in bars(language, results)]
     met = sum(bar.is_met for bar in found)
-    parts = [TEXT.strip(), conditions(server, all_results, rounds, load),
-             figures_table(all_results), allocation_table(all_results),
-             f"{met} of {len(found)} bars are met.", bars_table(found)]  # fmt: skip
-    return "\n\n".join(filter(None, parts)) + "\n"
+    environment = conditions(server, all_results, rounds, load)
+    figures, allocated = figures_table(all_results), allocation_table(all_results)
+    judged = bars_table(found)
+    parts = [TEXT.strip(), environment.page, figures.page, allocated.page,
+             f"{met} of {len(found)} bars are met.", judged.page]  # fmt: skip
+    sheets = (environment, figures, allocated, judged)
+    data = TSV_HEADING + "".join(sheet.tsv for sheet in sheets)
+    return "\n\n".join(filter(None, parts)) + "\n", data

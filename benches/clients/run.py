@@ -209,8 +209,10 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(chosen: argparse.Namespace, languages: list[str], server: Server, busy: float) -> str:
-    """Runs all rounds of all languages and returns the page."""
+def measured(
+    chosen: argparse.Namespace, languages: list[str], server: Server, busy: float
+) -> tuple[str, str]:
+    """Runs all rounds of all languages. Returns the page and its data."""
     programs = [Program(name, PROGRAMS[name], server.path) for name in languages]
     warm = {program.language: Results(program.contestants) for program in programs}
     all_results = {program.language: Results(program.contestants) for program in programs}
@@ -226,8 +228,7 @@ def measured(chosen: argparse.Namespace, languages: list[str], server: Server, b
         print(f"memory: {program.language}", file=sys.stderr)
         measure_memory(program, server, all_results[program.language])
     load = f"{chosen.seconds:g} s with {IN_FLIGHT} calls in flight"
-    if busy >= 0.5:
-        load += f"; other programs kept the machine busy (load {busy:.1f})"
+    load += f"; load average before {busy:.2f}"
     for program in programs:
         program.close()
     return report(server.version(), all_results, chosen.rounds, load)
@@ -243,10 +244,11 @@ def main() -> None:
     busy = os.getloadavg()[0]
     module = str(Path(chosen.module).resolve())
     with on_cores(slice(0, 1), lambda: Server([chosen.server], module)) as server:
-        page = measured(chosen, languages, server, busy)
+        page, data = measured(chosen, languages, server, busy)
     print(page[page.index("| what") :])
     if not chosen.print and languages == list(PROGRAMS):
         PAGE.write_text(page)
+        PAGE.with_suffix(".tsv").write_text(data)
         print(f"written to {PAGE.relative_to(ROOT)}", file=sys.stderr)
 
 

@@ -24,7 +24,7 @@ use std::{env, fs};
 
 use load::{Caller, Load, Measured};
 use redis_throttle_client::Backend;
-use table::{Table, thousands};
+use table::{TSV_HEADING, Table, thousands};
 use tokio::runtime::{self, Runtime};
 
 const RATE: u32 = 5_000;
@@ -40,7 +40,8 @@ const P99_MS_MAX: f64 = 10.0;
 /// The share of requests without an answer above which a service does not work. On a busy machine
 /// some run out of time.
 const FAILED_MAX: f64 = 0.5;
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/bench/gateway.md");
+/// The page and its data, without their endings.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/bench/gateway");
 const CONFIGURATION: &str = "\
 domain: api
 limits:
@@ -137,11 +138,14 @@ fn main() {
         })
         .collect();
     let version: String = runtime.block_on(server.ask(&["INFO", "server"])).expect("INFO");
-    let results = results(&all);
+    let [figures, bars] = results(&all);
+    let results = format!("{}\n{}", figures.markdown(), bars.markdown());
     println!("{results}");
-    let load =
-        format!("{rounds}, each job {} s; load of the machine before {busy}", SPAN.as_secs());
-    fs::write(PAGE, page(&environment(&version, load), &results)).expect("the page");
+    let load = format!("{rounds}, each job {} s; load average before {busy}", SPAN.as_secs());
+    let environment = environment(&version, load);
+    let data = environment.tsv("environment") + &figures.tsv("figures") + &bars.tsv("bars");
+    fs::write(format!("{PAGE}.tsv"), TSV_HEADING.to_owned() + &data).expect("the data");
+    fs::write(format!("{PAGE}.md"), page(&environment.markdown(), &results)).expect("the page");
 }
 
 /// Loads a gateway.
@@ -201,11 +205,10 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns the tables of the figures and of the bars.
-fn results(rounds: &[[[(&'static str, Figures); 2]; 2]]) -> String {
+/// Returns the table of the figures and the table of the bars.
+fn results(rounds: &[[[(&'static str, Figures); 2]; 2]]) -> [Table; 2] {
     let mut table = Table::new(&[
-        "load",
-        "service",
+        "load and service",
         "requests/s",
         "p50, us",
         "p99, us",
@@ -219,10 +222,10 @@ fn results(rounds: &[[[(&'static str, Figures); 2]; 2]]) -> String {
             };
             table.row(vec![
                 match load {
-                    Load::Rate(rate) => format!("{} a second", thousands(f64::from(*rate))),
+                    Load::Rate(rate) => format!("{} per second", thousands(f64::from(*rate))),
                     Load::Callers(callers) => format!("{callers} callers"),
-                },
-                rounds[0][at][service].0.to_owned(),
+                } + ", "
+                    + rounds[0][at][service].0,
                 thousands(of(|one| one.per_second)),
                 thousands(of(|one| one.p50_us)),
                 thousands(of(|one| one.p99_us)),
@@ -247,17 +250,17 @@ fn results(rounds: &[[[(&'static str, Figures); 2]; 2]]) -> String {
         ]);
     };
     bar(
-        "CPU of the gateway at 5,000 a second, against the bare service",
+        "CPU of the gateway at 5,000 per second, against the bare service",
         ratio(0),
         Some(RATIO_MAX),
     );
     bar("CPU of the gateway with 64 callers, against the bare service", ratio(1), None);
-    bar("p99 of the gateway at 5,000 a second, ms", p99_ms, Some(P99_MS_MAX));
-    format!("{}\n{}", table.markdown(), bars.markdown())
+    bar("p99 of the gateway at 5,000 per second, ms", p99_ms, Some(P99_MS_MAX));
+    [table, bars]
 }
 
 /// Returns the table of the machine and of the programs.
-fn environment(info: &str, load: String) -> String {
+fn environment(info: &str, load: String) -> Table {
     let output = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
         output.map_or("unknown".to_owned(), |output| {
@@ -278,7 +281,7 @@ fn environment(info: &str, load: String) -> String {
     row("CPU", format!("{cpu}, {cores} cores"));
     row("kernel", output("uname", "-r"));
     row("rounds", load);
-    table.markdown()
+    table
 }
 
 fn page(environment: &str, results: &str) -> String {

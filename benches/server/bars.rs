@@ -161,6 +161,9 @@ impl Bars {
         for figures in figures {
             let figure = format!("{}, {against}", figures.name);
             self.rows.push(Bar { figure, value: figures.ratio, bar: Some(bar), is_most: false });
+            let figure = format!("{}, CPU {against}", figures.name);
+            let value = 1.0 / figures.cpu_ratio;
+            self.rows.push(Bar { figure, value, bar: None, is_most: true });
             self.command_lines.push(figures.command_line.clone());
         }
     }

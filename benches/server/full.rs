@@ -23,11 +23,9 @@ pub fn run(binaries: &[Binary], valkey: Option<&Binary>, module: &Path, rounds: 
             module,
             rounds,
             out,
-            text: format!(
-                "# {}\n\n`make bench-full` wrote this page. The ratio is to the first row.\n\n{}",
-                binary.name,
-                report::environment(std::slice::from_ref(binary), rounds)
-            ),
+            load_before: report::load_average(),
+            text: String::new(),
+            data: String::new(),
             command_lines: Vec::new(),
         };
         page.pipelines();
@@ -49,7 +47,10 @@ struct Page<'a> {
     module: &'a Path,
     rounds: usize,
     out: &'a Path,
+    load_before: String,
     text: String,
+    /// The same figures as tab-separated values.
+    data: String,
     command_lines: Vec<String>,
 }
 
@@ -89,9 +90,11 @@ impl Page<'_> {
         node
     }
 
-    fn section(&mut self, title: &str, body: &str) {
+    fn section(&mut self, title: &str, table: &Table, remark: &str) {
+        let body = table.markdown() + remark;
         println!("\n{}: {title}\n\n{body}", self.binary.name);
         self.text += &format!("\n## {title}\n\n{body}");
+        self.data += &table.tsv(title);
     }
 
     fn progress(&self, case: &str) {
@@ -114,7 +117,7 @@ impl Page<'_> {
 
     fn rates(&mut self, title: &str, figures: &[Figures]) {
         self.command_lines.extend(figures.iter().map(|figures| figures.command_line.clone()));
-        self.section(title, &report::rates(figures));
+        self.section(title, &report::rates(figures), report::remark(figures));
     }
 
     /// Adds a picture to the page and returns its path.
@@ -215,7 +218,7 @@ impl Page<'_> {
             let cells = [format!("{primary_us:.2}"), format!("{replica_us:.2}")];
             table.row([vec![contestant.name.clone()], cells.to_vec()].concat());
         }
-        self.section("One replica on the same core: CPU time per call", &table.markdown());
+        self.section("One replica on the same core: CPU time per call", &table, "");
         drop((primary, replica));
 
         let contestants: Vec<Contestant> =
@@ -225,7 +228,7 @@ impl Page<'_> {
         for (contestant, bytes) in contestants.iter().zip(bytes) {
             table.row(vec![contestant.name.clone(), format!("{bytes:.1}")]);
         }
-        self.section("Bytes of replication per call", &table.markdown());
+        self.section("Bytes of replication per call", &table, "");
     }
 
     fn catch_up(&self, primary: &Node, replica: &Node) {
@@ -251,7 +254,7 @@ impl Page<'_> {
             ]);
         }
         let title = "Bytes per key over 200,000 keys, compared with SET PX of equal length";
-        self.section(title, &table.markdown());
+        self.section(title, &table, "");
     }
 
     fn traffic(&mut self) {
@@ -265,7 +268,7 @@ impl Page<'_> {
             table.row([vec![(*name).to_owned()], cells].concat());
         }
         let title = "Bytes of one key by calls made on it, limit 1,000 (MEMORY USAGE)";
-        self.section(title, &table.markdown());
+        self.section(title, &table, "");
         let points = |sizes: &Vec<u64>| {
             calls.iter().zip(sizes).map(|(calls, size)| (*calls as f64, *size as f64)).collect()
         };
@@ -311,7 +314,7 @@ impl Page<'_> {
             table.row(row);
         }
         let title = "Sliding log in a steady state, by limit: CPU time per call, pipeline 32";
-        self.section(title, &table.markdown());
+        self.section(title, &table, "");
         let path = self.picture("log-limit");
         let title = "CPU time of the server by limit of a log (us per call)";
         let labels = Labels { title, x: "limit", y: "us per call", ..Labels::default() };
@@ -323,7 +326,8 @@ impl Page<'_> {
         self.progress(title);
         let Some(valkey) = valkey else {
             let why = "Not measured: this needs the valkey-benchmark of Valkey 9.1.\n";
-            return self.section(title, why);
+            self.text += &format!("\n## {title}\n\n{why}");
+            return;
         };
         let node = self.node(&[], true);
         let contestants = [Contestant::set(), GCRA.allowed(), GCRA.evalsha(&node)];
@@ -336,7 +340,7 @@ impl Page<'_> {
             table.row(row);
         }
         self.command_lines.extend(found.iter().map(|latency| latency.command_line.clone()));
-        self.section(title, &table.markdown());
+        self.section(title, &table, "");
         let series = found.iter().map(|latency| Series {
             name: latency.name.clone(),
             points: (0..3).map(|x| (x as f64, latency.percentiles_ms[x])).collect(),
@@ -361,7 +365,7 @@ impl Page<'_> {
             table.row(vec![contestant.name.clone(), single_us, three_us, ratio]);
         }
         let title = "Cluster: CPU time per call, pipeline 32 over TCP";
-        self.section(title, &table.markdown());
+        self.section(title, &table, "");
         let groups: Vec<String> =
             contestants.iter().map(|contestant| contestant.name.clone()).collect();
         let series =
@@ -378,8 +382,19 @@ impl Page<'_> {
 
     fn finish(self) {
         let lines = report::command_lines(&self.command_lines);
-        let page = format!("{}\n## Command lines\n\n{lines}", self.text);
-        let path = self.out.join(format!("{}.md", self.binary.name));
-        fs::write(path, page).expect("the page can be written");
+        let server = std::slice::from_ref(self.binary);
+        let environment = report::environment(server, self.rounds, &self.load_before);
+        let page = format!(
+            "# {}\n\n`make bench-full` wrote this page. The ratio is to the first row.\n\n{}{}\n## \
+             Command lines\n\n{lines}",
+            self.binary.name,
+            environment.markdown(),
+            self.text
+        );
+        let data = report::TSV_HEADING.to_owned() + &environment.tsv("environment") + &self.data;
+        for (ending, text) in [("md", page), ("tsv", data)] {
+            let path = self.out.join(format!("{}.{ending}", self.binary.name));
+            fs::write(path, text).expect("the page and its data can be written");
+        }
     }
 }

@@ -58,7 +58,7 @@ fn main() {
     if is_asked("library") {
         let measure = |binary| bars::measure_library(binary, &module, rounds(9).max(1));
         let all: Vec<bars::Bars> = binaries.iter().map(measure).collect();
-        println!("{}", report::bars(&all));
+        println!("{}", report::bars(&all).markdown());
         return;
     }
     let is_full = is_asked("full");
@@ -73,19 +73,29 @@ fn main() {
 }
 
 fn measure_bars(binaries: &[Binary], module: &Path, rounds: usize, out: &Path) {
+    let load_before = report::load_average();
     let all: Vec<bars::Bars> =
         binaries.iter().map(|binary| bars::measure(binary, module, rounds)).collect();
-    let table = report::bars(&all);
+    let environment = report::environment(binaries, rounds, &load_before);
+    let bars = report::bars(&all);
+    let table = bars.markdown();
     let mut page = format!(
         "# Figures with a bar\n\n`make bench` wrote this page. A ratio is the median of the \
          ratios of calls per second within a round.\n\n{}\n{table}",
-        report::environment(binaries, rounds)
+        environment.markdown()
     );
+    let mut data = report::TSV_HEADING.to_owned();
+    data += &environment.tsv("environment");
+    data += &bars.tsv("bars");
     for bars in &all {
-        page += &format!("\n## {}\n\n{}\n", bars.server, report::rates(&bars.figures));
+        let rates = report::rates(&bars.figures);
+        let remark = report::remark(&bars.figures);
+        page += &format!("\n## {}\n\n{}{remark}\n", bars.server, rates.markdown());
+        data += &rates.tsv(&bars.server);
         page += &report::command_lines(&bars.command_lines);
     }
     fs::write(out.join("bars.md"), page).expect("the page can be written");
+    fs::write(out.join("bars.tsv"), data).expect("the data can be written");
     let groups = bars::FOUR.map(|limiter| limiter.command.to_owned());
     let mut series = Vec::new();
     for bars in &all {

@@ -4,14 +4,14 @@
 use crate::bars::Bars;
 use crate::node::Binary;
 use crate::rounds::Figures;
-pub use crate::table::{Table, thousands};
+pub use crate::table::{TSV_HEADING, Table, thousands};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 /// Returns a table with the rates, spread, CPU times and ratios of a group of contestants. The
 /// first row is the reference.
-pub fn rates(figures: &[Figures]) -> String {
+pub fn rates(figures: &[Figures]) -> Table {
     let mut table = Table::new(&[
         "contestant",
         "calls/s",
@@ -39,13 +39,18 @@ pub fn rates(figures: &[Figures]) -> String {
             format!("{:.2}{idle}", median.busy),
         ]);
     }
-    let note = "\n`*`: the server waited or shared its core: only CPU time is valid.\n";
+    table
+}
+
+/// Returns the remark for a table of rates with a star, or nothing.
+pub fn remark(figures: &[Figures]) -> &'static str {
     let is_idle = figures.iter().any(|figures| figures.median.busy < 0.9);
-    table.markdown() + if is_idle { note } else { "" }
+    let note = "\n`*`: the server waited or shared its core: only CPU time is valid.\n";
+    if is_idle { note } else { "" }
 }
 
 /// Returns a table of the bars of all servers.
-pub fn bars(all: &[Bars]) -> String {
+pub fn bars(all: &[Bars]) -> Table {
     let mut heading = vec!["figure"];
     for bars in all {
         heading.extend([bars.server.as_str(), "bar", ""]);
@@ -67,11 +72,18 @@ pub fn bars(all: &[Bars]) -> String {
         }
         table.row(cells);
     }
-    table.markdown()
+    table
 }
 
-/// Returns a table of the machine, the server and the module.
-pub fn environment(binaries: &[Binary], rounds: usize) -> String {
+/// Returns the load average of the machine over the last minute.
+pub fn load_average() -> String {
+    let loads = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    loads.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// Returns a table of the machine, the server and the module. `load_before` is the load average
+/// before the first measurement; the one after it includes the measurements themselves.
+pub fn environment(binaries: &[Binary], rounds: usize, load_before: &str) -> Table {
     let output = |program: &Path, argument: &str| {
         let output = Command::new(program).arg(argument).output();
         output.map_or_else(
@@ -93,14 +105,16 @@ pub fn environment(binaries: &[Binary], rounds: usize) -> String {
         let version = version.split(" sha=").next().unwrap_or_default().to_owned();
         row(&binary.name, version);
     }
-    row("load", output(Path::new("redis-benchmark"), "--version"));
+    row("load generator", output(Path::new("redis-benchmark"), "--version"));
     row(
         "CPU",
         format!("{cpu}, {} cores", std::thread::available_parallelism().map_or(0, usize::from)),
     );
     row("kernel", output(Path::new("uname"), "-r"));
     row("rounds", rounds.to_string());
-    table.markdown()
+    row("load average before", load_before.to_owned());
+    row("load average after", load_average());
+    table
 }
 
 /// Returns the command lines, without repetitions.

@@ -1,4 +1,4 @@
-//! Tables in Markdown.
+//! Tables, in Markdown for the pages and as tab-separated values for programs.
 
 use std::fmt::Write;
 
@@ -43,7 +43,24 @@ impl Table {
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         line(&self.heading) + &line(&rule) + &rows
     }
+
+    /// Returns one line per figure: the section, the row, the column and the value, separated by
+    /// tabs. Numbers have no commas.
+    pub fn tsv(&self, section: &str) -> String {
+        let mut lines = String::new();
+        for row in &self.rows {
+            for (column, cell) in self.heading.iter().zip(row).skip(1) {
+                let digits = cell.replace(',', "");
+                let value = if digits.parse::<f64>().is_ok() { &digits } else { cell };
+                writeln!(lines, "{section}\t{}\t{column}\t{value}", row[0]).unwrap();
+            }
+        }
+        lines
+    }
 }
+
+/// The first line of a file of tab-separated values.
+pub const TSV_HEADING: &str = "table\trow\tcolumn\tvalue\n";
 
 /// Formats a number without decimals and with commas: `1234567.8` becomes `1,234,568`.
 pub fn thousands(number: f64) -> String {
