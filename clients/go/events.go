@@ -285,5 +285,5 @@ func (l *errorLog) close() {
 
 func write(reason Reason, count int) {
 	slog.Warn(fmt.Sprintf(
-		"redis-throttle: %d calls decided without an answer: %s", count, reason))
+		"redis-throttle: %d calls decided without the server: %s", count, reason))
 }

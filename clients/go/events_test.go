@@ -162,7 +162,7 @@ func TestLogs_the_decisions_without_an_answer_once_a_second(t *testing.T) {
 		s.add([]any{"refuse"}, "")
 		mustCheck(t, limiter, context.Background())
 	})
-	const text = "%d calls decided without an answer: connection"
+	const text = "%d calls decided without the server: connection"
 	rest := lines.String()
 	for _, count := range []int{1, 6, 1} {
 		var ok bool

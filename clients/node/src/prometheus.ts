@@ -61,7 +61,7 @@ class Metrics {
     });
     this.#degraded = new Counter({
       name: 'redis_throttle_degraded_total',
-      help: 'Checks that on_error decided without an answer.',
+      help: 'Checks that on_error decided without the server.',
       labelNames: ['rule', 'on_error', 'reason'],
       registers,
     });

@@ -74,7 +74,7 @@ describe('logErrors', () => {
     vi.restoreAllMocks();
   });
   const texts = (calls: number, reason: string) =>
-    `redis-throttle: ${calls} calls decided without an answer: ${reason}`;
+    `redis-throttle: ${calls} calls decided without the server: ${reason}`;
 
   it('warns at once, then at most once per second and reason, and at close', async () => {
     const warn = vi.spyOn(console, 'warn').mockImplementation(() => {});

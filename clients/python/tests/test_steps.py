@@ -229,7 +229,7 @@ def test_decisions_without_an_answer_are_logged_once_a_second_per_reason(
     limiter.check(API, "alice")
     limiter.check(API, "alice")
     limiter.close()
-    text = "redis-throttle: {} calls decided without an answer: {}"
+    text = "redis-throttle: {} calls decided without the server: {}"
     told = [(1, "timeout"), (1, "circuit"), (3, "timeout"), (3, "circuit")]
     expected = [text.format(*one) for one in told] if logs else []
     assert [record.getMessage() for record in caplog.records] == expected

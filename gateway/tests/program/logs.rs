@@ -78,7 +78,7 @@ async fn server_away_and_back_are_logged_once_and_denials_are_not() {
     for line in warnings {
         assert_eq!(line["level"], "warning", "{line}");
         let said = line["message"].as_str().unwrap();
-        assert!(said.contains(" calls decided without an answer: "), "{said}");
+        assert!(said.contains(" calls decided without the server: "), "{said}");
     }
     assert!(!format!("{all:?}").contains("secret"));
 }

@@ -105,7 +105,7 @@ export class ErrorLog {
   }
 
   #write(reason: UnavailableReason, calls: number): void {
-    console.warn(`redis-throttle: ${calls} calls decided without an answer: ${reason}`);
+    console.warn(`redis-throttle: ${calls} calls decided without the server: ${reason}`);
     const since: Since = {
       calls: 0,
       stop: this.clock.after(PAUSE_MS, () => {

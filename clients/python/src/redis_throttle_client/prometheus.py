@@ -48,7 +48,7 @@ class _Metrics:
             ["rule", "outcome", "source"], registry=registry,
         )  # fmt: skip
         self._degraded = Counter(
-            "redis_throttle_degraded_total", "Checks that on_error decided without an answer.",
+            "redis_throttle_degraded_total", "Checks that on_error decided without the server.",
             ["rule", "on_error", "reason"], registry=registry,
         )  # fmt: skip
         self._latency = Histogram(

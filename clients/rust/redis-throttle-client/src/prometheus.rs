@@ -90,7 +90,7 @@ impl Shown {
         );
         registry.register(
             "redis_throttle_degraded",
-            "Checks that on_error decided without an answer",
+            "Checks that on_error decided without the server",
             shown.degraded.clone(),
         );
         registry.register(

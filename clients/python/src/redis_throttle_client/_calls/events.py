@@ -13,7 +13,7 @@ from .._rules.options import Options, checked_hook
 from .._rules.rule import Rule
 
 log = logging.getLogger("redis_throttle_client")
-_LOG = "redis-throttle: %d calls decided without an answer: %s"
+_LOG = "redis-throttle: %d calls decided without the server: %s"
 _LOG_PAUSE_S = 1.0
 
 

@@ -66,7 +66,7 @@ impl Unanswered {
 /// Writes a line, without a lock: the logger may use the limiter.
 fn log(reason: Reason, count: u64) {
     if count > 0 {
-        log::warn!("redis-throttle: {count} calls decided without an answer: {reason}");
+        log::warn!("redis-throttle: {count} calls decided without the server: {reason}");
     }
 }
 

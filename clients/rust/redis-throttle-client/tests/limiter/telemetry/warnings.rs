@@ -41,7 +41,7 @@ fn logged() -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn decisions_without_an_answer_are_logged_once_per_second_and_reason() {
     let line = |count: u64, reason: &str| {
-        format!("WARN redis-throttle: {count} calls decided without an answer: {reason}")
+        format!("WARN redis-throttle: {count} calls decided without the server: {reason}")
     };
     listen();
     let server = FakeServer::new();

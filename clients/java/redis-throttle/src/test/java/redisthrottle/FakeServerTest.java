@@ -43,7 +43,7 @@ class FakeServerTest {
   void logs_decisions_without_an_answer_once_a_second() {
     FakeServer server = new FakeServer();
     server.goAway();
-    String line = "redis-throttle: %d calls decided without an answer: connection";
+    String line = "redis-throttle: %d calls decided without the server: connection";
     try (LogLines logged = LogLines.of("redisthrottle")) {
       try (Limiter limiter = server.limiter().build()) {
         for (int call = 0; call < 4; call++) {

@@ -73,7 +73,7 @@ public final class ThrottleMetrics implements MeterBinder {
               .withRegistry(registry);
       degraded =
           Counter.builder("redis.throttle.degraded")
-              .description("Checks that on_error decided without an answer.")
+              .description("Checks that on_error decided without the server.")
               .withRegistry(registry);
       latency =
           Timer.builder("redis.throttle.latency")
