@@ -150,7 +150,8 @@ final class Events {
 
   /** Logs the number of decisions without an answer, at most once a second for each reason. */
   private void log(Reason reason, long count) {
-    String line = "redis-throttle: " + count + " calls decided without the server: " + reason.word();
+    String line =
+        "redis-throttle: " + count + " calls decided without the server: " + reason.word();
     loop.reports.send(() -> LOGGER.log(System.Logger.Level.WARNING, line));
     unlogged.put(reason, 0L);
     loop.after(PAUSE_NS, () -> logRest(reason));
