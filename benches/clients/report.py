@@ -186,10 +186,11 @@ class Sheet:
     @property
     def tsv(self) -> str:
         """One line per value: the sheet, the row, the column and the value without commas."""
+        names = ["verdict" if column == "" else column for column in self.head[self.labels :]]
         lines = []
         for row in self.rows:
             label = ": ".join(row[: self.labels])
-            for column, cell in zip(self.head[self.labels :], row[self.labels :], strict=True):
+            for column, cell in zip(names, row[self.labels :], strict=True):
                 value = cell.replace(",", "") if re.fullmatch(r"[\d,.]+", cell) else cell
                 lines.append("\t".join([self.name, label, column, value]) + "\n")
         return "".join(lines)

@@ -45,11 +45,21 @@ impl Table {
     }
 
     /// Returns one line per figure: the section, the row, the column and the value, separated by
-    /// tabs. Numbers have no commas.
+    /// tabs. Numbers have no commas. A bar and its verdict have the name of the figure before them.
     pub fn tsv(&self, section: &str) -> String {
+        let mut names: Vec<String> = Vec::new();
+        let mut figure = "";
+        for column in &self.heading {
+            names.push(match column.as_str() {
+                "" => format!("{figure}: verdict"),
+                "bar" => format!("{figure}: bar"),
+                _ => column.clone(),
+            });
+            figure = if matches!(column.as_str(), "" | "bar") { figure } else { column };
+        }
         let mut lines = String::new();
         for row in &self.rows {
-            for (column, cell) in self.heading.iter().zip(row).skip(1) {
+            for (column, cell) in names.iter().zip(row).skip(1) {
                 let digits = cell.replace(',', "");
                 let value = if digits.parse::<f64>().is_ok() { &digits } else { cell };
                 writeln!(lines, "{section}\t{}\t{column}\t{value}", row[0]).unwrap();
