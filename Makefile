@@ -51,7 +51,7 @@ only = $(if $(filter-out $1,$(ONLY)),$(error unknown ONLY=$(ONLY): expected $1))
 .DEFAULT_GOAL := help
 # Two suites may fetch the same packages into one folder, so targets never run in parallel.
 .NOTPARALLEL:
-.PHONY: help build run demo lab plots proofs check check-clients clean dist exporter gateway soak fuzz
+.PHONY: help build run demo lab plots proofs figures check check-clients clean dist exporter gateway soak fuzz
 .PHONY: test test-module test-all test-clients test-examples test-gateway test-lab test-matrix test-monitoring
 .PHONY: test-night
 .PHONY: bench bench-full bench-pure bench-lab bench-instructions bench-module bench-clients
@@ -125,6 +125,10 @@ plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only co
 	DRAW='$(if $(CHECK),0,1)' RL_MODULE='$(module)' \
 		cargo test --locked --test plots
 	@ls docs/plots/*.svg
+
+figures: ## rewrite the tables of docs/performance.md from docs/bench/*.tsv
+	@scripts/install-prerequisites.sh rust build
+	UPDATE=1 cargo test --locked --test pages figures
 
 proofs: ## rewrite docs/proofs.md from tests/pages/proofs.yml, the promises with their tests
 	@scripts/install-prerequisites.sh rust build
