@@ -31,7 +31,7 @@ SERVERS: dict[str, list[str]] = {
     "functions": [],
     "script": ["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-function"],
 }
-# If too few nodes vote for it, a replica asks them again after four of these time-outs.
+# If too few nodes vote for it, a replica requests their votes again after four such time-outs.
 CLUSTER = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
 CLUSTER_SLOTS = 16384
 UNITS_US = {"ms": 1000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
@@ -61,11 +61,11 @@ def free_port() -> int:
 @cache
 def clock_library() -> str:
     """Builds the library that gives a server without the module the time of a test."""
-    made = Path(tempfile.mkdtemp(prefix="rl-py-clock-")) / "clock.so"
-    atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
+    built = Path(tempfile.mkdtemp(prefix="rl-py-clock-")) / "clock.so"
+    atexit.register(shutil.rmtree, built.parent, ignore_errors=True)
     source = ROOT / "tests/functions/clock.c"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", made, source, "-ldl"], check=True)
-    return str(made)
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", built, source, "-ldl"], check=True)
+    return str(built)
 
 
 class Server:
@@ -91,13 +91,13 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        self._show(0)
+        self._set_clock(0)
         self.process = subprocess.Popen(self._command, env=os.environ | self._environ)
         until(self._up)
 
-    def _show(self, us: int) -> None:
+    def _set_clock(self, us: int) -> None:
         """Sets the time that a server without the module reads; 0 means the real time."""
-        self._shown_us = us
+        self._clock_us = us
         with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
             file.write(struct.pack("=q", us))
 
@@ -132,14 +132,14 @@ class Server:
         if self.backend == "module":
             self.command("RL.DEBUG", "CLOCK", "FREEZE", START_US)
         else:
-            self._show(START_US)
+            self._set_clock(START_US)
 
     def advance(self, text: str) -> None:
         if self.backend == "module":
             self.command("RL.DEBUG", "CLOCK", "ADVANCE", text)
         else:
             number, unit = re.fullmatch(r"(\d+)([a-z]+)", text).groups()  # type: ignore[union-attr]
-            self._show(self._shown_us + int(number) * UNITS_US[unit])
+            self._set_clock(self._clock_us + int(number) * UNITS_US[unit])
 
     def flush(self) -> None:
         """Deletes all keys, and the library that a limiter has loaded."""
@@ -148,15 +148,15 @@ class Server:
         if self.backend != "script":
             self.command("FUNCTION", "FLUSH")
 
-    def stop_answering(self) -> None:
+    def pause(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
 
-    def answer_again(self) -> None:
+    def resume(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
 
     def end(self) -> None:
         if self.process.poll() is None:
-            self.answer_again()
+            self.resume()
             self.process.kill()
         self.process.wait()
 
@@ -238,7 +238,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[list[Server]]:
 
 
 def has(node: Server, key: str) -> bool:
-    """Returns True if the node answers for a key without a redirection."""
+    """Returns True if the node replies for a key without a redirection."""
     try:
         node.command("EXISTS", key)
     except redis.ResponseError:
@@ -247,9 +247,9 @@ def has(node: Server, key: str) -> bool:
 
 
 def own(nodes: list[Server], key: str, owner: Server) -> None:
-    """Gives the slot of a key to a node, without telling the clients.
+    """Gives the slot of a key to a node, without informing the clients.
 
-    The last owner is told first and the new one last. Else a message that the last owner sent
+    The last owner learns of it first, and the new one last. Else a message that the last owner sent
     before may take the slot back, and then two nodes redirect to each other for good.
     """
     slot, identity = owner.command("CLUSTER", "KEYSLOT", key), owner.command("CLUSTER", "MYID")

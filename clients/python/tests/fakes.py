@@ -1,4 +1,4 @@
-"""Fake servers that grant what they do not compute, and those of them that answer late."""
+"""Fake servers that grant what they do not compute, and those of them that reply late."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def granted(word: str) -> list[int]:
 
 
 class Held(Granting):
-    """Decides at once. On hold, it delays the answers, except those to ``passing`` commands."""
+    """Decides at once. On hold, it delays the replies, except those to ``passing`` commands."""
 
     def __init__(self, *passing: str) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class Far(Granting):
                 await asyncio.sleep(self._s / 2)
                 return reply
         except TimeoutError as error:
-            raise Unavailable("no answer in time") from error
+            raise Unavailable("no reply in time") from error
         finally:
             self.in_flight -= 1
 

@@ -11,10 +11,10 @@ import redis
 from redis_throttle_client._net.slots import SLOTS, Address
 
 A, B, C = [("10.0.0.1", 7001), ("10.0.0.2", 7002), ("10.0.0.3", 7003)]
-AWAY = redis.ConnectionError("the node is away")
+DOWN = redis.ConnectionError("the node is down")
 
 
-def told(*owners: Address, replicas: tuple[Address, ...] = ()) -> list[Any]:
+def map_of(*owners: Address, replicas: tuple[Address, ...] = ()) -> list[Any]:
     """Returns a reply to CLUSTER SLOTS by which each owner has an equal part of the slots."""
     begins = [SLOTS * at // len(owners) for at in range(len(owners) + 1)]
     return [
@@ -38,7 +38,7 @@ class Nodes:
         ]
         named = {f"{one.host}:{one.port}": one for one in nodes}
         self.nodes_manager = SimpleNamespace(startup_nodes=named, nodes_cache={}, slots_cache={})
-        self.answers: dict[Address, Any] = {}
+        self.replies: dict[Address, Any] = {}
         self.sent: list[Address] = []
 
     def get_nodes(self) -> list[Any]:
@@ -51,10 +51,10 @@ class Nodes:
     def get_node_from_key(self, key: str) -> Any:
         return self.nodes_manager.slots_cache.get(self.keyslot(key), [None])[0]
 
-    def answer(self, node: Address) -> Any:
+    def reply(self, node: Address) -> Any:
         self.sent.append(node)
-        return self.answers.get(node, AWAY)
+        return self.replies.get(node, DOWN)
 
-    async def answer_later(self, node: Address) -> Any:
+    async def reply_later(self, node: Address) -> Any:
         await asyncio.sleep(0)
-        return self.answer(node)
+        return self.reply(node)

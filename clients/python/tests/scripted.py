@@ -29,7 +29,7 @@ def encoded(reply: Any) -> bytes:
 
 
 class Script:
-    """A server that answers each command by the next item of its script.
+    """A server that replies to each command with the next item of its script.
 
     ``sent`` has the commands that arrived, ``dials`` the number of attempts to connect, and
     ``generation`` the number of the connection on which the last command arrived. ``nodes`` are
@@ -52,7 +52,7 @@ class Script:
         queue.extend(items)
 
     def left(self) -> list[Any]:
-        """Returns the items that answered no command."""
+        """Returns the items that were the reply to no command."""
         return [*self._items, *(item for queue in self._by_key.values() for item in queue)]
 
     def disconnect(self) -> None:
@@ -82,16 +82,16 @@ class Script:
         self._open.discard(writer)
 
     def arrived(self, writer: _End, words: list[str]) -> None:
-        """Answers a command."""
+        """Replies to a command."""
         if words[0] in _HANDSHAKE:
-            writer.answer("OK")
+            writer.reply("OK")
             return
         if tuple(words) == READ:
             slots = {slot_of(subject): node for subject, node in (self.nodes or {}).items()}
-            writer.answer([[slot, slot, [*address_of(node), "id"]] for slot, node in slots.items()])
+            writer.reply([[slot, slot, [*address_of(node), "id"]] for slot, node in slots.items()])
             return
         if self.over:
-            writer.answer({"error": "ERR the timeline is over"})
+            writer.reply({"error": "ERR the timeline is over"})
             return
         self.generation = writer.number
         item = self.take(words, writer.node)
@@ -101,12 +101,12 @@ class Script:
             case "lost" | "close":
                 writer.end()
             case {"delay_ms": delay_ms, "reply": reply}:
-                writer.answer_later(delay_ms / 1000, reply)
+                writer.reply_later(delay_ms / 1000, reply)
             case _:
-                writer.answer(item)
+                writer.reply(item)
 
     def take(self, words: list[str], node: str = "") -> Any:
-        """Records a command and returns the item that answers it."""
+        """Records a command and returns the item that is its reply."""
         self.sent.append(" ".join([node, *words]).strip())
         for word in words[1:]:
             if self._by_key.get(word):
@@ -127,10 +127,10 @@ class _End:
         # Empty without a cluster.
         self.node = f"{connection.host}:{connection.port}" if script.nodes else ""
 
-    def answer(self, reply: Any) -> None:
+    def reply(self, reply: Any) -> None:
         raise NotImplementedError
 
-    def answer_later(self, delay_s: float, reply: Any) -> None:
+    def reply_later(self, delay_s: float, reply: Any) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -173,12 +173,12 @@ class _Writer(_End):
         super().__init__(script, connection)
         self.reader, self.transport = asyncio.StreamReader(), self
 
-    def answer(self, reply: Any) -> None:
+    def reply(self, reply: Any) -> None:
         if not self._closed:
             self.reader.feed_data(encoded(reply))
 
-    def answer_later(self, delay_s: float, reply: Any) -> None:
-        asyncio.get_running_loop().call_later(delay_s, self.answer, reply)
+    def reply_later(self, delay_s: float, reply: Any) -> None:
+        asyncio.get_running_loop().call_later(delay_s, self.reply, reply)
 
     def writelines(self, lines: list[bytes]) -> None:
         self.write(b"".join(lines))
@@ -227,10 +227,10 @@ class _Socket(_End):
         self._coming: deque[tuple[float, bytes]] = deque()
         self._unread = b""
 
-    def answer(self, reply: Any) -> None:
-        self.answer_later(0, reply)
+    def reply(self, reply: Any) -> None:
+        self.reply_later(0, reply)
 
-    def answer_later(self, delay_s: float, reply: Any) -> None:
+    def reply_later(self, delay_s: float, reply: Any) -> None:
         self._coming.append((self._clock.monotonic() + delay_s, encoded(reply)))
 
     def settimeout(self, seconds: float | None) -> None:
@@ -330,9 +330,9 @@ def scripted_sync_client(driver: str, script: Script, clock: Clock) -> Any:
     class Connection(package.Connection):  # type: ignore[misc, name-defined]
         def _connect(self) -> Any:
             script.dial()
-            made = _Socket(script, self, clock)
-            script.opened(made)
-            return made
+            opened = _Socket(script, self, clock)
+            script.opened(opened)
+            return opened
 
         def can_read(self, timeout: float = 0) -> bool:
             return self._sock is None or self._sock._closed

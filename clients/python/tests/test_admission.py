@@ -1,4 +1,4 @@
-"""Tests of admissions in one process: what they settle, tell, wait for, and leave to a parent."""
+"""Tests of admissions in one process: what they settle, report, wait for, and leave to a parent."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_end_drops_the_cached_denials_of_its_key(server: Granting) -> None:
 # -- events and counters ---------------------------------------------------------------------------
 
 
-def test_the_hook_is_told_of_each_end(server: Granting) -> None:
+def test_the_hook_gets_each_end(server: Granting) -> None:
     seen: list[DecisionEvent] = []
     limiter = server.limiter(on_decision=seen.append)
     with limiter.admit(*ITEMS) as admitted:
@@ -128,12 +128,12 @@ def test_the_hook_is_told_of_each_end(server: Granting) -> None:
         admitted.settle(MONTH, 10)
     with limiter.admit(RPM.of("t").cost(2), MONTH.of("t").reserve(20)) as admitted:
         admitted.settle(RPM, 1)
-    told = [(event.kind, event.rule.name) for event in seen if event.decision is not None]
-    assert told == [
+    reported = [(event.kind, event.rule.name) for event in seen if event.decision is not None]
+    assert reported == [
         ("check", "rpm"), ("charge", "rpm"), ("commit", "month"),
         ("check", "rpm"), ("refund", "rpm"), ("cancel", "month"),
     ]  # fmt: skip
-    assert len(told) == len(seen)
+    assert len(reported) == len(seen)
 
 
 def test_close_ends_the_renewals_of_tasks() -> None:
@@ -153,7 +153,7 @@ def test_close_ends_the_renewals_of_tasks() -> None:
     run(work())
 
 
-def test_an_admission_that_nobody_ends_expires() -> None:
+def test_an_admission_that_no_caller_ends_expires() -> None:
     async def work() -> None:
         server = Far(2)
         admitted = await server.limiter().admit(*ITEMS)
@@ -168,7 +168,7 @@ def test_an_admission_that_nobody_ends_expires() -> None:
     run(work())
 
 
-def test_a_thread_renews_no_admission_that_nobody_ends() -> None:
+def test_a_thread_renews_no_admission_that_no_caller_ends() -> None:
     script = Script()
     script.add([[1, 9, 4, 0, 1, 1, [1, 9, 4, 0, 1], [1, 9, 4, 0, 1], [1, 3, 2, 0, 6000]]])
     clock = Clock()
@@ -283,7 +283,7 @@ def test_an_interrupted_end_goes_on_in_the_background(
     with pytest.raises(KeyboardInterrupt), limiter.admit(*ITEMS) as admitted:
         admitted.settle(MONTH, 10)
     until(lambda: "RL.RELEASE" in verbs(server))
-    # An end without an answer is repeated after 100 ms.
+    # An end without a reply is repeated after 100 ms.
     server.advance(0.1)
     look_again(limiter)
     until(lambda: "RL.COMMIT" in verbs(server))

@@ -58,7 +58,7 @@ def running() -> Iterator[Server]:
 @pytest.fixture
 def live(running: Server) -> Server:
     """Returns an empty server with the module, whose clock runs."""
-    running.answer_again()
+    running.resume()
     running.command("RL.DEBUG", "CLOCK", "RESUME")
     running.command("FLUSHALL")
     return running
@@ -66,9 +66,9 @@ def live(running: Server) -> Server:
 
 @pytest.fixture
 def proxy(live: Server) -> Iterator[Proxy]:
-    made = Proxy(live.port)
-    yield made
-    made.close()
+    opened = Proxy(live.port)
+    yield opened
+    opened.close()
 
 
 def inspected(server: Server, rule: str) -> dict[bytes, Any]:
@@ -102,21 +102,21 @@ def assert_held(server: Server) -> None:
     assert server.command("RL.PEEK", "rl:runs:t", "LEASE", "other", "4", "1s")[2] == 2
 
 
-async def model(limiter: AsyncLimiter, told: list[str]) -> None:
+async def model(limiter: AsyncLimiter, done: list[str]) -> None:
     """Calls a language model, as an application does."""
     async with limiter.admit(*items()) as admitted:
-        told.append("admitted")
+        done.append("admitted")
         await asyncio.sleep(0.001)
         admitted.settle(TPM, TOOK)
         admitted.settle(MONTH, TOOK)
-        told.append("settled")
+        done.append("settled")
 
 
-def assert_settled(server: Server, told: list[str]) -> None:
+def assert_settled(server: Server, done: list[str]) -> None:
     until(lambda: is_free(server))
-    assert used(server, "month") == (TOOK if "settled" in told else 0)
-    if told:
-        assert used(server, "tpm") == (TOOK if "settled" in told else ESTIMATE)
+    assert used(server, "month") == (TOOK if "settled" in done else 0)
+    if done:
+        assert used(server, "tpm") == (TOOK if "settled" in done else ESTIMATE)
     else:
         # The call may have run. Its estimate then stays taken.
         assert used(server, "tpm") in (0, ESTIMATE)
@@ -197,14 +197,14 @@ async def test_a_call_that_is_cancelled_at_any_await_leaves_nothing(
 ) -> None:
     async def at(count: int) -> bool:
         live.command("FLUSHALL")
-        told: list[str] = []
+        done: list[str] = []
         client = redis.asyncio.Redis(port=live.port)
         async with AsyncLimiter(client, timeout_ms=PATIENT_MS) as limiter:
             try:
-                is_cancelled = await cancelled_at(model(limiter, told), count, late)
+                is_cancelled = await cancelled_at(model(limiter, done), count, late)
             except asyncio.CancelledError:
                 is_cancelled = True
-        assert_settled(live, told)
+        assert_settled(live, done)
         assert limiter.counters.unsettled == 0
         return is_cancelled
 

@@ -39,15 +39,15 @@ from .test_cases import CASES, INVALID
 API = gcra("api", 6, 10, "60s")
 PATIENT: Any = {"timeout_ms": 60_000}
 RULE = ("key", "GCRA", "6", "10", "60")
-# The answer of a server that has the library of this version.
+# The reply of a server that has the library of this version.
 CURRENT = ".".join(map(str, bundled_version())).encode()
 
 
 def replaced(text: str, version: str) -> str:
     """Returns the library with a different version."""
-    made = re.sub(r"(?m)^local VERSION = '[^']+'", f"local VERSION = '{version}'", text)
-    assert made != text
-    return made
+    changed = re.sub(r"(?m)^local VERSION = '[^']+'", f"local VERSION = '{version}'", text)
+    assert changed != text
+    return changed
 
 
 # -- formats ----------------------------------------------------------------------------------
@@ -87,8 +87,8 @@ def test_a_call_is_written_for_each_back_end() -> None:
     assert words.as_script(several, "EVALSHA", "f00") == (
         "EVALSHA", "f00", *after, "ALL", *rules,
     )  # fmt: skip
-    for made in (words.as_function(several), words.as_script(several, "EVAL", "text")):
-        assert words.key_of(made) == "{a}:u"
+    for sent in (words.as_function(several), words.as_script(several, "EVAL", "text")):
+        assert words.key_of(sent) == "{a}:u"
     assert words.key_of(several) == "{a}:u"
     assert words.key_of(("FCALL", "rl_version", "0")) == ""
 
@@ -110,7 +110,7 @@ def test_a_call_is_written_for_each_back_end() -> None:
         ("Function not found", "RL.GCRA", False),
         ("NOPERM User app has no permissions to run the 'rl.gcra' command", "RL.GCRA", False),
         ("LOADING Redis is loading the dataset in memory", "FCALL", False),
-        ("no answer in time", "FCALL", False),
+        ("no reply in time", "FCALL", False),
     ],
 )
 def test_unexecuted_is_true_only_for_errors_of_calls_that_did_not_run(
@@ -129,20 +129,20 @@ def test_an_unknown_back_end_is_rejected() -> None:
 
 
 class Script:
-    """A transport that returns the given answers in turn, and records the calls."""
+    """A transport that returns the given replies in turn, and records the calls."""
 
-    def __init__(self, *answers: Any) -> None:
-        self.answers, self.sent = list(answers), list[str]()
+    def __init__(self, *replies: Any) -> None:
+        self.replies, self.sent = list(replies), list[str]()
 
     def node(self, key: str) -> None:
         return None
 
     def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
         self.sent.append(" ".join(args[:2] if args[0] == "FCALL" else args[:1]))
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def close(self) -> None:
         pass
@@ -160,68 +160,68 @@ CLASH = redis.ResponseError("Function rl_gcra already exists")
 EXISTS = redis.ResponseError("Library 'redis_throttle' already exists")
 NO_SCRIPT = redis.exceptions.NoScriptError("No matching script. Please use EVAL.")
 LOST = redis.ConnectionError("Connection reset by peer")
-ASK, VERSION, LOAD = "RL.GCRA", "FCALL rl_version", "FUNCTION"
+CHECK, VERSION, LOAD = "RL.GCRA", "FCALL rl_version", "FUNCTION"
 CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
 
 
 @pytest.mark.parametrize(
-    ("backend", "answers", "sent"),
+    ("backend", "replies", "sent"),
     [
-        ("auto", [ALLOWED], [ASK]),
-        ("auto", [NO_MODULE, CURRENT, ALLOWED], [ASK, VERSION, CALL]),
-        ("auto", [NO_MODULE, b"9.0.0", ALLOWED], [ASK, VERSION, CALL]),
-        ("auto", [NO_MODULE, b"0.1.9", b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
-        ("auto", [NO_MODULE, NO_FUNCTION, b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
+        ("auto", [ALLOWED], [CHECK]),
+        ("auto", [NO_MODULE, CURRENT, ALLOWED], [CHECK, VERSION, CALL]),
+        ("auto", [NO_MODULE, b"9.0.0", ALLOWED], [CHECK, VERSION, CALL]),
+        ("auto", [NO_MODULE, b"0.1.9", b"ok", ALLOWED], [CHECK, VERSION, LOAD, CALL]),
+        ("auto", [NO_MODULE, NO_FUNCTION, b"ok", ALLOWED], [CHECK, VERSION, LOAD, CALL]),
         # Another client loads its library at the same moment: a newer or an older one.
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, EXISTS, b"9.0.0", ALLOWED],
-            [ASK, VERSION, LOAD, VERSION, CALL],
+            [CHECK, VERSION, LOAD, VERSION, CALL],
         ),
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, EXISTS, b"0.1.0", b"ok", ALLOWED],
-            [ASK, VERSION, LOAD, VERSION, LOAD, CALL],
+            [CHECK, VERSION, LOAD, VERSION, LOAD, CALL],
         ),
-        ("auto", [NO_MODULE, NOPERM, CURRENT, ALLOWED], [ASK, VERSION, EVALSHA, EVALSHA]),
+        ("auto", [NO_MODULE, NOPERM, CURRENT, ALLOWED], [CHECK, VERSION, EVALSHA, EVALSHA]),
         (
             "auto",
             [NO_MODULE, NO_FCALL, NO_SCRIPT, CURRENT, ALLOWED],
-            [ASK, VERSION, EVALSHA, EVAL, EVALSHA],
+            [CHECK, VERSION, EVALSHA, EVAL, EVALSHA],
         ),
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, NOPERM, CURRENT, ALLOWED],
-            [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
+            [CHECK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
         # A replica, which the test only peeks.
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, READONLY, CURRENT, ALLOWED],
-            [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
+            [CHECK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
         # A foreign library: it has the same name, or has a function of the same name.
         (
             "auto",
             [NO_MODULE, *[NO_FUNCTION, EXISTS] * 3, CURRENT, ALLOWED],
-            [ASK, *[VERSION, LOAD] * 3, EVALSHA, EVALSHA],
+            [CHECK, *[VERSION, LOAD] * 3, EVALSHA, EVALSHA],
         ),
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, CLASH, CURRENT, ALLOWED],
-            [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
+            [CHECK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
         ("functions", [NO_FUNCTION, b"ok", ALLOWED], [VERSION, LOAD, CALL]),
         ("functions", [b"0.1.0", b"ok", ALLOWED], [VERSION, LOAD, CALL]),
         ("script", [ALLOWED], [EVALSHA]),
         ("script", [NO_SCRIPT, CURRENT, ALLOWED], [EVALSHA, EVAL, EVALSHA]),
-        ("module", [ALLOWED], [ASK]),
+        ("module", [ALLOWED], [CHECK]),
     ],
 )
 def test_the_search_sends_the_expected_commands(
-    backend: Any, answers: list[Any], sent: list[str]
+    backend: Any, replies: list[Any], sent: list[str]
 ) -> None:
-    script = Script(*answers)
+    script = Script(*replies)
     limiter = Limiter(script, backend=backend)
     assert limiter.check(API, "42").source == "server"
     assert script.sent == sent
@@ -230,15 +230,15 @@ def test_the_search_sends_the_expected_commands(
 
 
 @pytest.mark.parametrize(
-    ("backend", "answers", "sent"),
+    ("backend", "replies", "sent"),
     [
-        ("module", [NO_MODULE], [ASK]),
-        ("auto", [NOPERM], [ASK]),
+        ("module", [NO_MODULE], [CHECK]),
+        ("auto", [NOPERM], [CHECK]),
         # The back end is missing again after each search: a second search, then the error.
         (
             "auto",
             [NO_MODULE, CURRENT, NO_FUNCTION, NO_PROBE, CURRENT, NO_FUNCTION],
-            [ASK, VERSION, CALL, PROBE, VERSION, CALL],
+            [CHECK, VERSION, CALL, PROBE, VERSION, CALL],
         ),
         ("functions", [NOPERM], [VERSION]),
         ("functions", [NO_FCALL], [VERSION]),
@@ -246,17 +246,17 @@ def test_the_search_sends_the_expected_commands(
         ("functions", [NO_FUNCTION, *[EXISTS, NO_FUNCTION] * 2, EXISTS], [VERSION, LOAD] * 3),
         ("script", [NO_SCRIPT, *[CURRENT, NO_SCRIPT] * 2], [EVALSHA, *[EVAL, EVALSHA] * 2]),
         # An unauthenticated client gets the error before the long script text is sent.
-        ("auto", [NOAUTH], [ASK]),
-        ("auto", [NO_MODULE, NOAUTH], [ASK, VERSION]),
-        ("auto", [NO_MODULE, NO_FCALL, NOAUTH], [ASK, VERSION, EVALSHA]),
+        ("auto", [NOAUTH], [CHECK]),
+        ("auto", [NO_MODULE, NOAUTH], [CHECK, VERSION]),
+        ("auto", [NO_MODULE, NO_FCALL, NOAUTH], [CHECK, VERSION, EVALSHA]),
         ("functions", [NO_FUNCTION, CLASH], [VERSION, LOAD]),
         ("script", [NOPERM], [EVALSHA]),
     ],
 )
 def test_a_rejected_command_ends_the_search(
-    backend: Any, answers: list[Any], sent: list[str]
+    backend: Any, replies: list[Any], sent: list[str]
 ) -> None:
-    script = Script(*answers)
+    script = Script(*replies)
     limiter = Limiter(script, backend=backend)
     with pytest.raises(CommandRejected):
         limiter.check(API, "42")
@@ -269,12 +269,12 @@ def test_a_rejected_command_ends_the_search(
     "passing",
     [LOST, redis.TimeoutError("late"), redis.ResponseError("OOM command not allowed")],
 )
-def test_a_command_without_an_answer_is_not_repeated(passing: Exception, steps: int) -> None:
-    answers = [NO_MODULE, NO_FUNCTION, b"ok"][:steps]
-    script = Script(*answers, passing)
+def test_a_command_without_a_reply_is_not_repeated(passing: Exception, steps: int) -> None:
+    replies = [NO_MODULE, NO_FUNCTION, b"ok"][:steps]
+    script = Script(*replies, passing)
     limiter = Limiter(script)
     assert limiter.check(API, "42").source == "error"
-    assert script.sent == [ASK, VERSION, LOAD, CALL][: steps + 1]
+    assert script.sent == [CHECK, VERSION, LOAD, CALL][: steps + 1]
     assert limiter.counters.degraded == 1
 
 
@@ -297,10 +297,10 @@ def test_the_back_end_is_remembered_until_it_fails() -> None:
     for _ in range(8):
         assert limiter.check(API, "42").source == "server"
     assert script.sent == [
-        ASK, VERSION, CALL, CALL,
+        CHECK, VERSION, CALL, CALL,
         CALL, PROBE, VERSION, LOAD, CALL,
-        CALL, PROBE, ASK, ASK,
-        ASK, VERSION, EVALSHA, EVAL, EVALSHA, EVALSHA,
+        CALL, PROBE, CHECK, CHECK,
+        CHECK, VERSION, EVALSHA, EVAL, EVALSHA, EVALSHA,
         EVALSHA, PROBE, VERSION, EVAL, EVALSHA,
     ]  # fmt: skip
 
@@ -412,8 +412,8 @@ def test_a_decision_takes_one_command_after_the_search(server: Server) -> None:
         name = {"module": "rl.gcra", "functions": "fcall", "script": "evalsha"}[server.backend]
         assert int(stats[f"cmdstat_{name}"]["calls"]) == 4
         others = ("rl.", "fcall", "eval", "function", "script")
-        asked = [at.removeprefix("cmdstat_") for at in stats]
-        assert [at for at in asked if at.startswith(others)] == [name]
+        commands = [at.removeprefix("cmdstat_") for at in stats]
+        assert [at for at in commands if at.startswith(others)] == [name]
 
 
 @pytest.mark.live

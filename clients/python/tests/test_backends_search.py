@@ -26,8 +26,8 @@ from .conftest import Server, shared
 from .proxy import Proxy
 from .test_backends import (
     ALLOWED,
-    ASK,
     CALL,
+    CHECK,
     CURRENT,
     EVAL,
     EVALSHA,
@@ -178,7 +178,7 @@ async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) ->
 @pytest.mark.live
 @pytest.mark.anyio
 @pytest.mark.parametrize("wanted", ["auto", "script"])
-async def test_a_call_with_a_lost_answer_is_not_repeated(bare: Server, wanted: Any) -> None:
+async def test_a_call_with_a_lost_reply_is_not_repeated(bare: Server, wanted: Any) -> None:
     """Each call counts at most once, and the limiter finds the back end again each time."""
     options: Any = {"breaker_failures": 1_000_000, "backend": wanted, **PATIENT}
     chance = random.Random(7)
@@ -202,19 +202,19 @@ async def test_a_call_with_a_lost_answer_is_not_repeated(bare: Server, wanted: A
     with Limiter(bare.client(), **PATIENT) as counting:
         for subject, decisions in (("sync", found), ("async", async_found)):
             taken = 1000 - counting.peek(MANY, subject, 0).remaining
-            told = sum(decision.source == "server" for decision in decisions)
-            assert told <= taken <= len(decisions)
-            assert 0 < told < len(decisions)
+            decided = sum(decision.source == "server" for decision in decisions)
+            assert decided <= taken <= len(decisions)
+            assert 0 < decided < len(decisions)
 
 
 # -- a slow server ----------------------------------------------------------------------------
 
 
 class Far(Script):
-    """Answers late, within the 100 ms of a call. The calls still take effect."""
+    """Replies late, within the 100 ms of a call. The calls still take effect."""
 
-    def __init__(self, takes_s: float, *answers: Any) -> None:
-        super().__init__(*answers)
+    def __init__(self, takes_s: float, *replies: Any) -> None:
+        super().__init__(*replies)
         self.now, self._takes_s = 0.0, takes_s
 
     def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
@@ -229,12 +229,12 @@ class Far(Script):
 
 
 @pytest.mark.parametrize(
-    ("takes_s", "answers", "sent"),
+    ("takes_s", "replies", "sent"),
     [
         (
             0.06,
             [NO_MODULE, NO_FUNCTION, NO_FUNCTION, b"ok", CURRENT, ALLOWED, ALLOWED],
-            [ASK, VERSION, VERSION, LOAD, VERSION, CALL, CALL],
+            [CHECK, VERSION, VERSION, LOAD, VERSION, CALL, CALL],
         ),
         (
             0.045,
@@ -242,16 +242,16 @@ class Far(Script):
                 NO_MODULE, NOPERM, NO_SCRIPT, NO_SCRIPT, NO_PROBE, NOPERM,
                 NOPERM, NO_SCRIPT, CURRENT, ALLOWED,
             ],
-            [ASK, VERSION, EVALSHA, EVALSHA, PROBE, VERSION, VERSION, EVALSHA, EVAL, EVALSHA],
+            [CHECK, VERSION, EVALSHA, EVALSHA, PROBE, VERSION, VERSION, EVALSHA, EVAL, EVALSHA],
         ),
     ],
 )  # fmt: skip
 def test_a_search_continues_where_the_previous_one_stopped(
-    takes_s: float, answers: list[Any], sent: list[str]
+    takes_s: float, replies: list[Any], sent: list[str]
 ) -> None:
-    far = Far(takes_s, *answers)
+    far = Far(takes_s, *replies)
     limiter = Limiter(far, clock=lambda: far.now, timeout_ms=100)
-    while far.answers:
+    while far.replies:
         found = limiter.check(API, "42")
     assert far.sent == sent
     assert found.source == "server"
@@ -261,10 +261,10 @@ def test_a_search_continues_where_the_previous_one_stopped(
 
 
 OTHERS = {
-    "a library of our name": (
+    "a library of the same name": (
         "#!lua name=redis_throttle\nredis.register_function('other', function() end)"
     ),
-    "a function of our name": (
+    "a function of the same name": (
         "#!lua name=other\nredis.register_function('rl_gcra', function() end)"
     ),
 }

@@ -1,4 +1,4 @@
-"""Tests that the Python benchmark answers the jobs of `make bench-clients`."""
+"""Tests that the Python benchmark runs the jobs of `make bench-clients`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB = {
 }  # fmt: skip
 
 
-def answers(jobs: list[dict[str, Any]], program: Path, *words: str) -> list[dict[str, Any]]:
+def run_jobs(jobs: list[dict[str, Any]], program: Path, *words: str) -> list[dict[str, Any]]:
     """Returns the lines that a program prints."""
     found = subprocess.run(
         [sys.executable, str(program), *words],
@@ -32,7 +32,7 @@ def answers(jobs: list[dict[str, Any]], program: Path, *words: str) -> list[dict
 
 
 @pytest.mark.parametrize("mode", [[], ["asyncio"]])
-def test_every_job_is_answered(shared_server: Server, mode: list[str]) -> None:
+def test_every_job_gets_a_reply(shared_server: Server, mode: list[str]) -> None:
     shared_server.command("FLUSHALL")
     shared_server.command("RL.DEBUG", "CLOCK", "RESUME")
     before = shared_server.counted("fixed")
@@ -42,15 +42,15 @@ def test_every_job_is_answered(shared_server: Server, mode: list[str]) -> None:
         {"contestant": "ours", "scenario": "flood", "key": "c", "limit": 5, "denial_cache": True},
         {"contestant": "ours", "scenario": "hot", "key": "d", "prefetch": 10},
     ]
-    hello, check, usual, flood, hot = answers(
+    hello, check, usual, flood, hot = run_jobs(
         [JOB | job for job in jobs], BENCH, shared_server.path, *mode
     )
     assert hello["language"].startswith("python")
     assert list(hello["contestants"]) == ["ours", "limits"]
-    for answer in (check, usual, flood, hot):
-        assert answer["errors"] == 0
-        assert answer["calls"] == answer["allowed"] + answer["denied"]
-        assert 0 < answer["p50_us"] <= answer["p99_us"]
+    for reply in (check, usual, flood, hot):
+        assert reply["errors"] == 0
+        assert reply["calls"] == reply["allowed"] + reply["denied"]
+        assert 0 < reply["p50_us"] <= reply["p99_us"]
     assert flood["allowed"] == 5
     assert flood["denied"] > 0
     reached = shared_server.counted("fixed") - before
@@ -70,7 +70,7 @@ def test_a_job_under_pressure_reports_every_call(shared_server: Server, mode: li
         plain | {"name": "paced", "keys": 1, "rate": 100, "peek_every": 20},
     ]
     address = f"127.0.0.1:{shared_server.port}"
-    herd, paced = (answer["calls"] for answer in answers(jobs, PRESSURE, address, *mode))
+    herd, paced = (reply["calls"] for reply in run_jobs(jobs, PRESSURE, address, *mode))
     # Two numbers for each call.
     assert len(herd["allowed server"]) == 2 * 10
     assert sum(map(len, herd.values())) == 2 * 20

@@ -1,4 +1,4 @@
-"""Tests requests whose body their client cuts: they count, whatever the application answers."""
+"""Tests requests whose body their client cuts: they count, whatever the response."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ SERVED = fixed("served", LIMIT, "1h", count=is_served)
 
 
 def cut_all(port: int, begun: list[Any], ended: list[Any], *, resets: bool) -> None:
-    """Cuts as many requests as are allowed, and checks that they count and are answered with 400.
+    """Cuts as many requests as are allowed, and checks that they count and get a 400.
 
-    Before them a complete request is answered with 400, which does not count.
+    Before them a complete request gets a 400, which does not count.
     """
     seen.clear()
     assert httpx.post(f"http://127.0.0.1:{port}/", content=b"bad", timeout=60).status_code == 400
     assert len(seen) == 1
     for _ in range(LIMIT):
-        told = cut(port, begun, resets=resets)
-        # A server for ASGI drops the answer to a client that has gone.
-        assert told.partition(b"\r\n")[0].endswith((b"400 Bad Request", b""))
+        response = cut(port, begun, resets=resets)
+        # A server for ASGI drops the response to a client that has gone.
+        assert response.partition(b"\r\n")[0].endswith((b"400 Bad Request", b""))
     until(lambda: len(ended) == LIMIT + 1)
     assert len(seen) == 1
     assert httpx.post(f"http://127.0.0.1:{port}/", timeout=60).status_code == 429
@@ -162,7 +162,7 @@ class Input:
         return b"".join(self._parts)
 
 
-def test_a_server_may_return_less_than_a_read_asks_for() -> None:
+def test_a_server_may_return_less_than_a_read_requests() -> None:
     body = BodyInput(Input(b"ab", b"c", b"", b"d"), "4")
     assert [body.read(4), body.is_cut] == [b"ab", True]
     assert [body.read(1), body.is_cut] == [b"c", False]

@@ -41,7 +41,7 @@ EXPECTED = {
     "degraded", "reason", "after_ms", "raises", "outcomes", "sent", "dials", "generation", "held",
     "counters", "returns",
 }  # fmt: skip
-ANSWERS = ("silent", "lost", "close", "refuse")
+REPLIES = ("silent", "lost", "close", "refuse")
 INVALID = {"error": "invalid"}
 PROTOCOL = {"error": "protocol"}
 
@@ -53,10 +53,10 @@ def cases(section: str) -> pytest.MarkDecorator:
     )
 
 
-def made(given: dict[str, Any]) -> Rule:
+def build_rule(given: dict[str, Any]) -> Rule:
     fields = dict(given)
     if "default" in fields:
-        fields["default"] = made(fields["default"])
+        fields["default"] = build_rule(fields["default"])
     rule: Rule = getattr(rtc, fields.pop("kind"))(fields.pop("name"), **fields)
     return rule
 
@@ -84,14 +84,14 @@ def test_every_section_of_the_shared_cases_is_run() -> None:
     assert others == ["responses", "events", "timelines"]
 
 
-def is_answer(answer: Any) -> bool:
-    """Returns True if the server of a timeline may answer so."""
-    if isinstance(answer, dict):
-        return set(answer) in ({"error"}, {"delay_ms", "reply"}, {"dial_ms"})
-    if isinstance(answer, list):
-        return all(isinstance(number, int | list) for number in answer)
+def is_reply(reply: Any) -> bool:
+    """Returns True if the server of a timeline may reply so."""
+    if isinstance(reply, dict):
+        return set(reply) in ({"error"}, {"delay_ms", "reply"}, {"dial_ms"})
+    if isinstance(reply, list):
+        return all(isinstance(number, int | list) for number in reply)
     # A text in capital letters or with a digit is a reply, for example of a version.
-    return isinstance(answer, int) or answer in ANSWERS or answer == "OK" or "." in answer
+    return isinstance(reply, int) or reply in REPLIES or reply == "OK" or "." in reply
 
 
 def faults_of_a_call(call: dict[str, Any], fields: set[str]) -> list[str]:
@@ -102,8 +102,8 @@ def faults_of_a_call(call: dict[str, Any], fields: set[str]) -> list[str]:
         found.append("two actions")
     if {"server", "servers"} <= set(call):
         found.append("server and servers")
-    answers = [call["server"]] if "server" in call else call.get("servers", [])
-    return found + [f"answer {answer}" for answer in answers if not is_answer(answer)]
+    scripted = [call["server"]] if "server" in call else call.get("servers", [])
+    return found + [f"reply {reply}" for reply in scripted if not is_reply(reply)]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_pages_name_every_field_of_the_timelines() -> None:
     # SPEC.md has the fields of a decision.
     pages = [Path(__file__).parents[2] / name for name in ("TIMELINES.md", "SPEC.md")]
     text = "".join(page.read_text() for page in pages)
-    named = {*CALL_FIELDS, *EXPECTED, *ANSWERS, "at", "calls", "languages", "nodes", "options",
+    named = {*CALL_FIELDS, *EXPECTED, *REPLIES, "at", "calls", "languages", "nodes", "options",
              "steps"}  # fmt: skip
     assert [name for name in sorted(named) if f"`{name}`" not in text] == []
 
@@ -181,8 +181,8 @@ def test_rates_follow_the_shared_cases(given: str, expect: Any) -> None:
         with pytest.raises(InvalidArgument, match=r"^rate: "):
             rtc.rate(given)
     else:
-        made = rtc.rate(given)
-        assert {"rate": made.rate, "period": duration_text(made.period_us)} == expect
+        rate = rtc.rate(given)
+        assert {"rate": rate.rate, "period": duration_text(rate.period_us)} == expect
 
 
 @cases("key_parts")
@@ -207,7 +207,7 @@ def test_calls_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> No
 
 
 def arguments(given: dict[str, Any]) -> tuple[str, ...]:
-    rule = made(given["rule"])
+    rule = build_rule(given["rule"])
     key = Keys().key(rule.name, given["subject"])
     item = item_of(rule, given["subject"], given.get("cost", 1), given.get("leave"))
     match given["method"]:
@@ -229,10 +229,10 @@ def arguments(given: dict[str, Any]) -> tuple[str, ...]:
 
 @cases("calls_all")
 def test_calls_of_several_rules_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> None:
-    def ask() -> tuple[str, ...]:
+    def build() -> tuple[str, ...]:
         items = []
         for call in given["calls"]:
-            item = item_as_given(made(call["rule"]).of(call["subject"]), call)
+            item = item_as_given(build_rule(call["rule"]).of(call["subject"]), call)
             key = Keys().key(item.rule.name, item.subject, given.get("tag"))
             items.append(Keyed(item, key))
         peek = given.get("method") == "peek_all"
@@ -240,15 +240,15 @@ def test_calls_of_several_rules_follow_the_shared_cases(given: dict[str, Any], e
 
     if expect == INVALID:
         with pytest.raises(InvalidArgument):
-            ask()
+            build()
     else:
-        assert list(ask()) == expect
+        assert list(build()) == expect
 
 
 @cases("invalid_rules")
 def test_an_invalid_rule_names_its_argument(given: dict[str, Any], expect: str) -> None:
     with pytest.raises(InvalidArgument, match=f"^{expect}: "):
-        made(given)
+        build_rule(given)
 
 
 @cases("keys")
@@ -270,7 +270,7 @@ def fields_of(decision: Decision, expect: dict[str, Any]) -> dict[str, Any]:
 
 @cases("replies")
 def test_replies_follow_the_shared_cases(given: dict[str, Any], expect: dict[str, Any]) -> None:
-    rule = made(given["rule"])
+    rule = build_rule(given["rule"])
 
     def read() -> Decision:
         item = item_of(rule, "42", given.get("cost", 1), given.get("leave"))
@@ -287,7 +287,7 @@ def test_replies_follow_the_shared_cases(given: dict[str, Any], expect: dict[str
 def test_replies_of_several_rules_follow_the_shared_cases(
     given: dict[str, Any], expect: dict[str, Any]
 ) -> None:
-    items = [Keyed(made(rule).of("42"), "rl:42") for rule in given["rules"]]
+    items = [Keyed(build_rule(rule).of("42"), "rl:42") for rule in given["rules"]]
     if expect == PROTOCOL:
         with pytest.raises(ProtocolError):
             replies.decision_all(items, given["reply"])
@@ -309,7 +309,7 @@ def test_retry_after_follows_the_shared_cases(given: int, expect: str | None) ->
 def decided(given: dict[str, Any]) -> Decision | None:
     if given.get("no_subject"):
         return None
-    rules = [made(rule) for rule in given["rules"]]
+    rules = [build_rule(rule) for rule in given["rules"]]
     if given.get("source") == "error":
         retry = retry_ms(given.get("retry_after_ms", 0))
         return Decision(given["allowed"], 0, 0, retry, 0, rules[0].name, "error", True)

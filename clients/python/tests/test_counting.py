@@ -47,15 +47,15 @@ RULES: list[Callable[..., Rule]] = [
 ]
 
 
-@pytest.mark.parametrize("made", RULES)
-def test_a_rule_has_its_count_and_refuses_an_unknown_one(made: Callable[..., Rule]) -> None:
-    assert made("failures").count == "failures"
-    assert made(callable).count is callable
-    assert made("all") != made("failures")
+@pytest.mark.parametrize("build", RULES)
+def test_a_rule_has_its_count_and_refuses_an_unknown_one(build: Callable[..., Rule]) -> None:
+    assert build("failures").count == "failures"
+    assert build(callable).count is callable
+    assert build("all") != build("failures")
     wrong: list[Any] = ["errors", None, 500, asyncio.sleep]
     for count in wrong:
         with pytest.raises(InvalidArgument, match=r"^count: "):
-            made(count)
+            build(count)
 
 
 def test_a_lease_refuses_a_count() -> None:
@@ -81,21 +81,21 @@ def test_a_failure_is_a_status_from_400_or_no_response(outcome: Outcome, failed:
 LOGIN = backoff("login", 2, "1s", "15m", "1d", count="failures")
 TRIES = fixed("tries", 5, "1h", count="failures")
 PEER = "192.0.2.7"
-Answer = int | Exception | None
+Response = int | Exception | None
 
 
 def limiter_options() -> dict[str, Any]:
-    # The server is real, so its answers may take long on a busy machine.
+    # The server is real, so its replies may take long on a busy machine.
     return {"timeout_ms": 60_000, "denial_cache": 100}
 
 
 class Service:
-    """An application that answers with a status, raises, or ends without a response."""
+    """An application that responds with a status, raises, or ends without a response."""
 
     def __init__(
         self, server: Server, rules: Any, port: int | None = None, **options: Any
     ) -> None:  # fmt: skip
-        self.answer: Answer = 200
+        self.response: Response = 200
         self.port, self.options = port or server.port, {**limiter_options(), **options}
         self.client = Limiter(server.client(), **limiter_options())
 
@@ -121,10 +121,10 @@ class Asgi(Service):
         self.app = RateLimitMiddleware(self._serve, limiter=self.limiter, rules=rules)
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        if self.answer is not None:
-            await send({"type": "http.response.start", "status": self.answer, "headers": []})
+        if isinstance(self.response, Exception):
+            raise self.response
+        if self.response is not None:
+            await send({"type": "http.response.start", "status": self.response, "headers": []})
             await send({"type": "http.response.body"})
 
     async def get(self) -> tuple[int | None, str | None]:
@@ -158,11 +158,11 @@ class Wsgi(Service):
         self.app = WsgiMiddleware(self._serve, limiter=self.limiter, rules=rules)
 
     def _serve(self, environ: Any, start_response: Any) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        if self.answer is not None:
-            start_response(f"{self.answer} Any", [])
-        return [b"body"] if self.answer is not None else []
+        if isinstance(self.response, Exception):
+            raise self.response
+        if self.response is not None:
+            start_response(f"{self.response} Any", [])
+        return [b"body"] if self.response is not None else []
 
     async def get(self) -> tuple[int | None, str | None]:
         """Returns the status, and the field RateLimit."""
@@ -197,16 +197,16 @@ def is_live(test: Any) -> Any:
 
 
 @is_live
-@pytest.mark.parametrize("answer", [400, 503, ZeroDivisionError(), None])
-async def test_only_failures_count(kind: Kind, server: Server, answer: Answer) -> None:
+@pytest.mark.parametrize("response", [400, 503, ZeroDivisionError(), None])
+async def test_only_failures_count(kind: Kind, server: Server, response: Response) -> None:
     service = kind(server, TRIES)
     # The header shows the state before the refund.
     assert await service.get() == (200, '"tries";r=4;t=3600')
     await service.left(TRIES, 5)
-    service.answer = answer
+    service.response = response
     await service.get()
     await service.left(TRIES, 4)
-    service.answer = 302
+    service.response = 302
     await service.get()
     await service.left(TRIES, 4)
     await service.close()
@@ -220,7 +220,7 @@ async def test_a_login_limiter_counts_only_failed_logins(
     for _ in range(4):
         assert (await service.get())[0] == 200
         await service.left(LOGIN, 1)
-    service.answer = 401
+    service.response = 401
     found = [(await service.get())[0] for _ in range(4)]
     # A denial takes nothing, so nothing is refunded.
     assert found == [401, 401, 429, 429]
@@ -241,7 +241,7 @@ async def test_a_function_decides_and_only_its_rule_is_refunded(
     service = kind(shared_server, [day, minute])
     await service.get()
     await service.left(minute, 6)
-    service.answer = 409
+    service.response = 409
     await service.get()
     await service.left(minute, 5)
     await service.left(day, 7)
@@ -267,8 +267,8 @@ async def test_a_function_that_raises_counts_the_request(
         for rule in rules:
             await service.left(rule, left)
     # Once for each function, not for each response.
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [f"count failed for the rule {rule.name}" for rule in rules]
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == [f"count failed for the rule {rule.name}" for rule in rules]
     await service.close()
 
 
@@ -280,7 +280,7 @@ async def test_prefetched_permits_go_back_without_a_call(
     service = kind(shared_server, rule)
     for _ in range(20):
         assert (await service.get())[0] == 200
-    service.answer = 500
+    service.response = 500
     # The first request of the fetch is refunded by a call, which is in the background.
     await service.left(rule, 1)
     found = [(await service.get())[0] for _ in range(6)]
@@ -295,7 +295,7 @@ async def test_units_of_the_local_limiter_go_back(kind: Kind, shared_server: Ser
     service = kind(shared_server, rule, port=free_port())
     for _ in range(4):
         assert (await service.get())[0] == 200
-    service.answer = 500
+    service.response = 500
     assert [(await service.get())[0] for _ in range(3)] == [500, 500, 429]
     await service.close()
 
@@ -306,11 +306,11 @@ async def test_a_refund_drops_the_cached_denial(shared_server: Server) -> None:
     service = Asgi(shared_server, one)
     serve, inner = service._serve, []
 
-    async def asks_twice(scope: Any, receive: Any, send: Any) -> None:
+    async def requests_twice(scope: Any, receive: Any, send: Any) -> None:
         inner.append((await service.get())[0])
         await serve(scope, receive, send)
 
-    service.app = RateLimitMiddleware(asks_twice, limiter=service.limiter, rules=one)
+    service.app = RateLimitMiddleware(requests_twice, limiter=service.limiter, rules=one)
     await service.get()
     await service.left(one, 1)
     await service.get()
@@ -319,7 +319,7 @@ async def test_a_refund_drops_the_cached_denial(shared_server: Server) -> None:
 
 
 @is_live
-async def test_a_refund_does_not_delay_the_response_and_may_get_no_answer(
+async def test_a_refund_does_not_delay_the_response_and_may_get_no_reply(
     shared_server: Server,
 ) -> None:
     # The refund takes this timeout; the response must come long before, also on a busy machine.
@@ -328,7 +328,7 @@ async def test_a_refund_does_not_delay_the_response_and_may_get_no_answer(
     serve = service._serve
 
     async def stops_the_server(scope: Any, receive: Any, send: Any) -> None:
-        shared_server.stop_answering()
+        shared_server.pause()
         await serve(scope, receive, send)
 
     service.app = RateLimitMiddleware(stops_the_server, limiter=service.limiter, rules=TRIES)
@@ -336,11 +336,11 @@ async def test_a_refund_does_not_delay_the_response_and_may_get_no_answer(
     try:
         assert (await service.get())[0] == 200
         took_s = time.monotonic() - began
-        # Waits for the refund, which has no answer and raises nothing.
+        # Waits for the refund, which gets no reply and raises nothing.
         await service.limiter.close()
         assert time.monotonic() - began >= timeout_s > took_s
     finally:
-        shared_server.answer_again()
+        shared_server.resume()
     await service.close()
 
 
@@ -378,7 +378,7 @@ async def test_a_cancelled_request_and_a_client_that_is_gone_count(
     with pytest.raises(asyncio.CancelledError):
         await task
     await RateLimitMiddleware(listens, limiter=limiter, rules=rule)(scope, receive, send)
-    # The function is not asked.
+    # The function is not called.
     assert seen == []
     assert (await limiter.peek(rule, PEER, 0)).remaining == 3
     await limiter.close()
@@ -386,13 +386,13 @@ async def test_a_cancelled_request_and_a_client_that_is_gone_count(
 
 @is_live
 @pytest.mark.parametrize(
-    ("answer", "left"), [("websocket.accept", 5), ("websocket.close", 4), (None, 4)]
+    ("message", "left"), [("websocket.accept", 5), ("websocket.close", 4), (None, 4)]
 )
 async def test_a_websocket_that_is_not_accepted_is_a_failure(
-    shared_server: Server, answer: str | None, left: int
+    shared_server: Server, message: str | None, left: int
 ) -> None:
     async def talks(scope: Any, receive: Any, send: Any) -> None:
-        for kind in [answer, "websocket.close"] if answer else []:
+        for kind in [message, "websocket.close"] if message else []:
             await send({"type": kind})
 
     async def nothing(*_: Any) -> Any: ...

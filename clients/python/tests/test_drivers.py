@@ -84,14 +84,14 @@ def test_a_cluster_driver_decides_and_follows_a_slot(
 @pytest.fixture
 def replica(cluster: list[Server]) -> Iterator[Server]:
     """Returns a replica of the first node."""
-    with contextlib.closing(Server(*CLUSTER)) as made:
-        made.command("CLUSTER", "MEET", "127.0.0.1", cluster[0].port)
+    with contextlib.closing(Server(*CLUSTER)) as joined:
+        joined.command("CLUSTER", "MEET", "127.0.0.1", cluster[0].port)
         identity = cluster[0].command("CLUSTER", "MYID")
-        until(lambda: identity in made.command("CLUSTER", "NODES"))
-        made.command("CLUSTER", "REPLICATE", identity)
-        until(lambda: made.command("INFO", "replication")["master_link_status"] == "up")
+        until(lambda: identity in joined.command("CLUSTER", "NODES"))
+        joined.command("CLUSTER", "REPLICATE", identity)
+        until(lambda: joined.command("INFO", "replication")["master_link_status"] == "up")
         until(lambda: all(one.command("CLUSTER", "NODES").count(b"slave") for one in cluster))
-        yield made
+        yield joined
 
 
 @pytest.mark.live
@@ -124,7 +124,7 @@ async def test_a_cluster_driver_decides_after_its_primary_froze(
                 while (await async_limiter.check(API, subject)).source != "server":
                     assert time.monotonic() < ends
             if not is_frozen:
-                cluster[0].stop_answering()
+                cluster[0].pause()
         # The map and the connections of the application's clients stay as they were.
         for client, before in zip(clients, maps, strict=True):
             assert client.nodes_manager.slots_cache is before
@@ -133,7 +133,7 @@ async def test_a_cluster_driver_decides_after_its_primary_froze(
         for async_limiter in waiting:
             await async_limiter.close()
     finally:
-        cluster[0].answer_again()
+        cluster[0].resume()
         for client in clients:
             client.close()
         for async_client in async_clients:

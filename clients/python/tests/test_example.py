@@ -68,9 +68,9 @@ class Example:
 def example(own_server: Server, request: pytest.FixtureRequest) -> Iterator[Example]:
     """Sets the default timeout of 100 ms only for tests about it, otherwise a long one."""
     own_server.freeze()
-    made = Example(own_server, getattr(request, "param", 60_000))
-    yield made
-    made.close()
+    running = Example(own_server, getattr(request, "param", 60_000))
+    yield running
+    running.close()
 
 
 at_its_default = pytest.mark.parametrize("example", [100], indirect=True, ids=["100 ms"])
@@ -80,10 +80,10 @@ def in_time(took_s: list[float], others_s: list[float]) -> bool:
     return median(took_s) < WITHIN_S + 2 * median(others_s)
 
 
-def timed(ask: Callable[[], httpx.Response]) -> tuple[httpx.Response, float]:
+def timed(request: Callable[[], httpx.Response]) -> tuple[httpx.Response, float]:
     began = time.monotonic()
-    answer = ask()
-    return answer, time.monotonic() - began
+    response = request()
+    return response, time.monotonic() - began
 
 
 def test_a_burst_is_served_and_then_denied_with_a_problem(example: Example) -> None:
@@ -130,7 +130,7 @@ def test_a_client_without_a_proxy_cannot_set_its_address(own_server: Server, hos
 
 
 def burst_in_time(example: Example) -> list[tuple[httpx.Response, float]]:
-    """Returns eleven answers that the server decided, and the time of each.
+    """Returns eleven responses that the server decided, and the time of each.
 
     On a busy machine a call may time out, which allows it.
     """
@@ -150,18 +150,18 @@ def test_on_error_decides_while_the_server_is_down(example: Example) -> None:
     others: list[float] = []
     for _ in range(ROUNDS):
         served = burst_in_time(example)
-        assert [answer.status_code for answer, _ in served] == [200] * 10 + [429]
+        assert [response.status_code for response, _ in served] == [200] * 10 + [429]
         others += [took for _, took in served]
         example.server.end()
-        # What the server said last still counts.
+        # The server's last denial still counts.
         assert example.get("/", "192.0.2.7").status_code == 429
         twelfth, took = timed(lambda: example.get("/", "192.0.2.9"))
         assert (twelfth.status_code, twelfth.json()["source"]) == (200, "error")
         assert "ratelimit" not in twelfth.headers
         first.append(took)
         for _ in range(5):
-            answer, took = timed(lambda: example.get("/", "192.0.2.9"))
-            assert (answer.status_code, answer.json()["source"]) == (200, "error")
+            response, took = timed(lambda: example.get("/", "192.0.2.9"))
+            assert (response.status_code, response.json()["source"]) == (200, "error")
             next_ones.append(took)
         closed = example.client.post("/login", headers=ALICE)
         assert (closed.status_code, closed.headers["retry-after"]) == (503, "1")

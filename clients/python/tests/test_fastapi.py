@@ -42,7 +42,7 @@ async def plan(request: Request) -> Rule | None:
     return DAY if request.headers.get("X-Plan") == "free" else None
 
 
-def made(limiter: AsyncLimiter) -> FastAPI:
+def build_app(limiter: AsyncLimiter) -> FastAPI:
     """Returns an application with limits of every kind."""
     app, router = FastAPI(), APIRouter(prefix="/v1")
     limits = RateLimits(limiter, trusted_proxies=["127.0.0.1"])
@@ -105,21 +105,21 @@ async def served(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def limiter(shared_server: Server) -> AsyncIterator[AsyncLimiter]:
     client = redis.asyncio.Redis(port=shared_server.port)
-    async with AsyncLimiter(client, timeout_ms=60_000) as made:
-        yield made
+    async with AsyncLimiter(client, timeout_ms=60_000) as opened:
+        yield opened
 
 
 @pytest.fixture
 async def client(limiter: AsyncLimiter) -> AsyncIterator[httpx.AsyncClient]:
-    async with served(made(limiter)) as client:
+    async with served(build_app(limiter)) as client:
         yield client
 
 
 async def test_a_route_is_limited_with_headers_and_a_problem(client: httpx.AsyncClient) -> None:
-    answers = [await client.get("/") for _ in range(7)]
-    assert [one.status_code for one in answers] == [200] * 6 + [429]
-    assert answers[0].headers["ratelimit"] == '"api";r=5;t=6'
-    assert answers[-1].json()["violated-policies"] == ["api"]
+    responses = [await client.get("/") for _ in range(7)]
+    assert [one.status_code for one in responses] == [200] * 6 + [429]
+    assert responses[0].headers["ratelimit"] == '"api";r=5;t=6'
+    assert responses[-1].json()["violated-policies"] == ["api"]
     # The response of another route has no limit, and an address has one for all its routes.
     assert "ratelimit" not in (await client.get("/free")).headers
     forwarded = {"X-Forwarded-For": "192.0.2.7"}
@@ -175,7 +175,7 @@ async def test_a_lease_is_held_until_the_end_of_the_response(client: httpx.Async
 
 
 async def test_the_denials_are_in_the_openapi_of_limited_routes(limiter: AsyncLimiter) -> None:
-    app = made(limiter)
+    app = build_app(limiter)
     for _ in range(2):
         paths = app.openapi()["paths"]
         assert set(paths["/free"]["get"]["responses"]) == {"200"}
@@ -191,7 +191,7 @@ async def test_the_denials_are_in_the_openapi_of_limited_routes(limiter: AsyncLi
 
 
 async def test_an_exception_handler_may_replace_the_response(limiter: AsyncLimiter) -> None:
-    app = made(limiter)
+    app = build_app(limiter)
 
     @app.exception_handler(RateLimited)
     async def respond(request: Request, error: RateLimited) -> JSONResponse:

@@ -38,7 +38,7 @@ def mounted(sub: Any, nesting: str) -> FastAPI:
 
 
 @pytest.mark.parametrize("nesting", ["app", "router", "twice"])
-async def test_a_mounted_application_answers_denials_as_the_outer_one(nesting: str) -> None:
+async def test_a_mounted_application_responds_to_denials_as_the_outer_one(nesting: str) -> None:
     server = FakeServer()
     server.script(*ONE_JOB)
     sub, limiter = FastAPI(), server.async_limiter()
@@ -52,9 +52,9 @@ async def test_a_mounted_application_answers_denials_as_the_outer_one(nesting: s
 
     app = mounted(sub, nesting)
     limits.install(app)
-    answers = [await get(app, f"/sub/{path}") for path in ("rows", "rows", "job")]
-    assert [one.status_code for one in answers] == [200, 429, 429]
-    for denied in answers[1:]:
+    responses = [await get(app, f"/sub/{path}") for path in ("rows", "rows", "job")]
+    assert [one.status_code for one in responses] == [200, 429, 429]
+    for denied in responses[1:]:
         assert denied.headers["content-type"] == "application/problem+json"
         assert denied.json()["title"] == "Too Many Requests"
 

@@ -33,38 +33,38 @@ def server() -> FakeServer:
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     """Returns the lines since the last call."""
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    found = [json.loads(line) for line in stream.getvalue().splitlines()]
     stream.seek(0)
     stream.truncate()
-    assert all(isinstance(line.pop("time_ms"), int) for line in told)
-    assert all(len(line.pop("key_hash")) == 16 for line in told)
-    return told
+    assert all(isinstance(line.pop("time_ms"), int) for line in found)
+    assert all(len(line.pop("key_hash")) == 16 for line in found)
+    return found
 
 
-def test_lines_above_the_bound_of_a_second_are_dropped_and_told(server: FakeServer) -> None:
+def test_lines_above_the_bound_per_second_are_dropped_and_counted(server: FakeServer) -> None:
     stream = io.StringIO()
     log = json_log(stream, lines_per_second=2, audit=["audited"], clock=server.now)
     limiter = server.limiter(on_decision=log)
     audited = sliding("audited", 100, "60s")
 
-    def told() -> list[tuple[str, int]]:
+    def logged() -> list[tuple[str, int]]:
         return [(line["rule"], line.get("dropped", 0)) for line in lines(stream)]
 
     limiter.check(EXPORTS, "x")
     for _ in range(5):
         limiter.check(EXPORTS, "x")
-    assert told() == [("exports", 0)] * 2
+    assert logged() == [("exports", 0)] * 2
     limiter.check(audited, "x")
     limiter.check(audited, "x")
-    assert told() == [("audited", 3), ("audited", 0)]
+    assert logged() == [("audited", 3), ("audited", 0)]
     server.advance(0.999)
     limiter.check(EXPORTS, "x")
-    assert told() == []
+    assert logged() == []
     server.advance(0.001)
     limiter.check(EXPORTS, "x")
     limiter.check(EXPORTS, "x")
     limiter.check(EXPORTS, "x")
-    assert told() == [("exports", 1), ("exports", 0)]
+    assert logged() == [("exports", 1), ("exports", 0)]
 
 
 def test_every_event_of_an_audited_rule_is_logged(server: FakeServer) -> None:
@@ -76,13 +76,13 @@ def test_every_event_of_an_audited_rule_is_logged(server: FakeServer) -> None:
     limiter.charge(API, "x")
     limiter.refund(API, "x")
     limiter.check(gcra("other", 6, 10, "60s"), "x")
-    told = [(line["kind"], line["rule"]) for line in lines(stream)]
+    logged = [(line["kind"], line["rule"]) for line in lines(stream)]
     of_api = [(kind, "api") for kind in ("peek", "charge", "refund")]
-    assert told == [("check", "api"), ("check", "exports"), *of_api]
+    assert logged == [("check", "api"), ("check", "exports"), *of_api]
 
 
 def rejected(client: Any, stream: io.StringIO) -> str:
-    """Makes a call that the server refuses, and returns the error in the log and its text."""
+    """Sends a call that the server refuses, and returns the error in the log and its text."""
     with Limiter(
         client, on_decision=json_log(stream), backend="module", timeout_ms=60_000
     ) as limiter:
@@ -97,9 +97,9 @@ def rejected(client: Any, stream: io.StringIO) -> str:
 def test_the_error_is_one_word_because_the_text_of_a_server_may_repeat_the_key() -> None:
     server, stream = Server(backend="functions"), io.StringIO()
     try:
-        told = rejected(server.client(), stream)
-        assert told.startswith("ERR: unknown command")
-        assert "alice" in told
+        text = rejected(server.client(), stream)
+        assert text.startswith("ERR: unknown command")
+        assert "alice" in text
     finally:
         server.close()
 

@@ -11,7 +11,7 @@ from redis_throttle_client import InvalidArgument, fixed, key_of
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
 
-from .test_request_warnings import ADAPTERS, Ask
+from .test_request_warnings import ADAPTERS, SendRequest
 
 ONE = fixed("one", 1, "1h")
 KEY = key_of("X-Tenant", "X-Api-Key")
@@ -28,20 +28,20 @@ EXPECTED = {key.replace("%", "%25") for key in CALLERS.values()}
 
 @pytest.mark.anyio
 @ADAPTERS
-async def test_callers_of_two_headers_have_a_key_each(ask: Ask) -> None:
+async def test_callers_of_two_headers_have_a_key_each(send_request: SendRequest) -> None:
     server = FakeServer()
     for tenant, key in CALLERS:
         fields = {"x_tenant": tenant, "x_api_key": key}
-        assert [await ask(server, fields, ONE, key=KEY) for _ in range(2)] == [200, 429]
+        assert [await send_request(server, fields, ONE, key=KEY) for _ in range(2)] == [200, 429]
     assert subjects(server) == EXPECTED
     for fields in ({"x_tenant": "a"}, {"x_tenant": "a", "x_api_key": ""}):
-        assert await ask(server, fields, ONE, key=KEY) == 400
+        assert await send_request(server, fields, ONE, key=KEY) == 400
 
 
 @pytest.mark.anyio
 async def test_a_repeated_header_is_no_subject() -> None:
     server = FakeServer()
-    made = RateLimitMiddleware(
+    limited = RateLimitMiddleware(
         FastAPI(), limiter=server.async_limiter(), rules=ONE, key=key_of("X-Tenant")
     )
     sent: list[Any] = []
@@ -50,7 +50,7 @@ async def test_a_repeated_header_is_no_subject() -> None:
         sent.append(message)
 
     headers = [(b"x-tenant", b"a"), (b"X-Tenant", b"b")]
-    await made({"type": "http", "path": "/", "headers": headers}, pytest.fail, send)
+    await limited({"type": "http", "path": "/", "headers": headers}, pytest.fail, send)
     assert sent[0]["status"] == 400
 
 

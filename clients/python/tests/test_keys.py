@@ -84,7 +84,7 @@ def from_body(request: Request) -> Any:
 @pytest.mark.anyio
 @pytest.mark.parametrize("option", ["key", "tag"])
 @pytest.mark.parametrize("value", ["[]", '["a"]', "{}", "true", "1.5", "-1", r'"\ud800"'])
-async def test_a_body_without_a_subject_is_answered_400(
+async def test_a_body_without_a_subject_gets_400(
     option: str, value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(request, "_warned", Once())
@@ -106,7 +106,7 @@ async def test_a_body_without_a_subject_is_answered_400(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("value", ["-1", "1.5", "1e3", "1000000000001", "true", "null", '"2"'])
-async def test_a_cost_of_a_body_that_no_call_can_have_is_answered_400(
+async def test_a_cost_of_a_body_that_no_call_can_have_gets_400(
     value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(request, "_warned", Once())
@@ -117,12 +117,12 @@ async def test_a_cost_of_a_body_that_no_call_can_have_is_answered_400(
         assert (await get(over_asgi, x_body=value)).status_code == 400
         assert wsgi_get(over_wsgi, HTTP_X_BODY=value)[0] == "400 Bad Request"
     assert server.calls == []
-    told = [record.getMessage() for record in caplog.records if " function " in record.msg]
-    assert len(told) == 1
-    assert "the cost function tests.test_keys.from_body returned no cost" in told[0]
+    logged = [record.getMessage() for record in caplog.records if " function " in record.msg]
+    assert len(logged) == 1
+    assert "the cost function tests.test_keys.from_body returned no cost" in logged[0]
     # The rule of a route may take none.
-    made = app(server, lambda request: JOBS, cost=from_body)
-    assert (await get(made, x_body=value)).status_code == 200
+    routed = app(server, lambda request: JOBS, cost=from_body)
+    assert (await get(routed, x_body=value)).status_code == 200
 
 
 @pytest.mark.anyio

@@ -77,7 +77,7 @@ def test_a_thread_repeats_a_release_in_the_background() -> None:
     limiter.close()
 
 
-# -- leases that nobody has ------------------------------------------------------------------------
+# -- leases without a holder -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -192,7 +192,7 @@ def test_a_close_sends_the_releases_that_wait_in_the_background() -> None:
     assert limiter.counters.unsettled == 0
 
 
-def test_a_close_ends_a_lease_whose_answer_was_read_before_it() -> None:
+def test_a_close_ends_a_lease_whose_reply_was_read_before_it() -> None:
     server = Granting()
     limiter = server.limiter()
     keep, reached, closes = limiter._renewer.keep, threading.Event(), threading.Event()
@@ -233,12 +233,12 @@ def test_a_close_ends_leases_itself_if_no_thread_can_start(
         held = [limiter.lease(JOBS, "x", str(at)).__enter__() for at in range(3)]
         limiter.close()
     assert not any(one.held for one in held)
-    # The time of the close is over after the first late answer.
+    # The time of the close is over after the first late reply.
     left = 2 if is_late else 0
     assert (holders(server), limiter.counters.unsettled) == (left, left)
 
 
-def test_a_close_of_tasks_tells_the_ends_that_had_no_slot() -> None:
+def test_a_close_of_tasks_reports_the_ends_that_had_no_slot() -> None:
     async def work() -> None:
         server = Far(0)
         seen: list[Any] = []
@@ -284,7 +284,7 @@ def test_leases_of_threads_are_renewed_together() -> None:
     server.hold()
     server.advance(2)
     look_again(limiter)
-    # All wait for an answer that does not come.
+    # All wait for a reply that does not come.
     until(lambda: sent(server, "RL.RENEW") == RENEWAL_SLOTS)
     server.let_go()
     until(lambda: sent(server, "RL.RENEW") == 20)

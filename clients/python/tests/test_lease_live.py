@@ -54,17 +54,17 @@ async def test_a_cancelled_request_releases_both_leases_and_renews_none(lively: 
     async def slow() -> None:
         await asyncio.sleep(60)
 
-    client = redis.asyncio.Redis(port=lively.port)
-    async with AsyncLimiter(client, **PATIENT) as limiter:
+    driver = redis.asyncio.Redis(port=lively.port)
+    async with AsyncLimiter(driver, **PATIENT) as limiter:
         limited = RateLimitMiddleware(
             app, limiter=limiter, rules=[(rule, lambda _: "x") for rule in rules]
         )
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(limited), base_url="http://t"
-        ) as asking:
+        ) as client:
             renewals = lively.calls("rl.renew")
             async with anyio.create_task_group() as group:
-                group.start_soon(asking.get, "/")
+                group.start_soon(client.get, "/")
                 await asyncio.to_thread(until, lambda: lively.calls("rl.renew") > renewals)
                 # This scope cancels every wait in it, also those of the clean-up.
                 group.cancel_scope.cancel()
@@ -91,7 +91,7 @@ def test_a_forked_child_renews_no_lease_of_its_parent(lively: Server) -> None:
     assert in_child(work) == "True 0"
 
 
-def test_400_leases_20_ms_away_are_all_renewed_in_time(lively: Server) -> None:
+def test_400_leases_at_a_distance_of_20_ms_are_all_renewed_in_time(lively: Server) -> None:
     proxy, jobs = Proxy(lively.port), lease("jobs", 400, "6s")
     proxy.reply_s = 0.02
     with Limiter(redis.Redis(port=proxy.port), **PATIENT) as limiter:

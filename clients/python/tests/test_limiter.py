@@ -60,7 +60,7 @@ def test_a_cost_above_the_local_share_has_a_retry_time(server: FakeServer) -> No
     assert server.limiter().check(rule, "42", 61).never
 
 
-def test_a_policy_falls_back_to_its_default_rule_without_an_answer(server: FakeServer) -> None:
+def test_a_policy_falls_back_to_its_default_rule_without_the_server(server: FakeServer) -> None:
     server.fail()
     rule = policy("search", default=gcra("x", 2, 1, "1s"), on_error="local")
     limiter = server.limiter()

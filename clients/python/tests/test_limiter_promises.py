@@ -28,7 +28,7 @@ ONE = fixed("one", 1, "1h")
 
 
 class SlowServer(FakeServer):
-    """A fake server that decides, and answers 50 ms later."""
+    """A fake server that decides, and replies 50 ms later."""
 
     def reply(self, args: tuple[str, ...]) -> Any:
         reply = super().reply(args)
@@ -197,9 +197,9 @@ def test_a_rejected_command_is_also_counted_for_calls_without_a_decision(
 ) -> None:
     limiter = server.limiter()
     server.fail("NOPERM x")
-    for ask in (limiter.refund, limiter.charge, limiter.forget):
+    for call in (limiter.refund, limiter.charge, limiter.forget):
         with pytest.raises(CommandRejected):
-            ask(API, "42")
+            call(API, "42")
     with pytest.raises(CommandRejected):
         limiter.ready()
     assert limiter.counters.rejected == 4
@@ -210,11 +210,11 @@ def test_a_rejected_command_is_also_counted_for_calls_without_a_decision(
 
 def test_the_hook_gets_a_keyed_hash_and_the_latency() -> None:
     server = SlowServer()
-    told: list[DecisionEvent] = []
+    reported: list[DecisionEvent] = []
     for secret in (None, None, b"0123456789abcdef"):
-        limiter = server.limiter(hmac_secret=secret, on_decision=told.append)
+        limiter = server.limiter(hmac_secret=secret, on_decision=reported.append)
         limiter.check(API, "alice")
-    plain, same, keyed = told
+    plain, same, keyed = reported
     assert plain.rule == API
     # Without a secret the key is a random one of this process: a plain hash could be reversed.
     assert plain.key_hash == same.key_hash != hashlib.sha256(b"alice").hexdigest()[:16]

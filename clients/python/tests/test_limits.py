@@ -50,9 +50,9 @@ STRATEGY_NAMES = ["gcra", "fixed-window", "moving-window", "sliding-window-count
 @pytest.fixture
 def storage(server: Server) -> ThrottleStorage:
     uri = f"redis-throttle://127.0.0.1:{server.port}"
-    made: Any = storage_from_string(uri, timeout_ms=60_000)
-    assert isinstance(made, ThrottleStorage)
-    return made
+    opened: Any = storage_from_string(uri, timeout_ms=60_000)
+    assert isinstance(opened, ThrottleStorage)
+    return opened
 
 
 @pytest.mark.live
@@ -86,7 +86,7 @@ def test_fixed_window(storage: ThrottleStorage, server: Server) -> None:
     assert storage.get_expiry(TEN.key_for("a")) > time.time()
     server.advance("60s")
     assert strategy.hit(TEN, "a")
-    assert storage.get(TEN.key_for("nobody")) == 0
+    assert storage.get(TEN.key_for("other")) == 0
     storage.clear(TEN.key_for("a"))
     assert strategy.get_window_stats(TEN, "a").remaining == 10
 
@@ -290,7 +290,7 @@ def test_a_reset_also_drops_local_memory(server: Server, how: str, kind: Any) ->
     for options in ({"denial_cache": 9}, {"prefetch": 10}):
         storage: Any = storage_from_string(uri, timeout_ms=60_000, **options)
         strategy = kind(storage)
-        server.command("SET", b"rl:limits:\xff", "nobody's")
+        server.command("SET", b"rl:limits:\xff", "another program's")
         assert sum(strategy.hit(TEN, "a") for _ in range(11)) == 10
         if how == "clear":
             strategy.clear(TEN, "a")
@@ -353,10 +353,10 @@ def test_flask_limiter_denies_above_the_limit_and_refills(server: Server) -> Non
     assert [got(client) for _ in range(4)] == [200, 200, 200, 429]
     assert got(client, user="bob") == 200
     server.advance("20s")
-    answer = client.get("/", headers={"X-User": "alice"})
-    assert answer.status_code == 200
-    assert answer.headers["X-RateLimit-Limit"] == "3"
-    assert answer.headers["X-RateLimit-Remaining"] == "0"
+    response = client.get("/", headers={"X-User": "alice"})
+    assert response.status_code == 200
+    assert response.headers["X-RateLimit-Limit"] == "3"
+    assert response.headers["X-RateLimit-Remaining"] == "0"
     assert [got(client, "/heavy") for _ in range(3)] == [200, 200, 429]
     assert [got(client, path) for path in ("/one", "/two", "/one")] == [200, 200, 429]
     limiter.reset()
@@ -380,8 +380,8 @@ def test_flask_limiter_counts_in_windows(
     assert [got(client) for _ in range(4)] == [200, 200, 200, 429]
     for after, expected in zip(("59s", "1s"), found, strict=True):
         server.advance(after)
-        answer = client.get("/", headers={"X-User": "alice"})
-        assert (answer.status_code, answer.headers["X-RateLimit-Remaining"]) == expected
+        response = client.get("/", headers={"X-User": "alice"})
+        assert (response.status_code, response.headers["X-RateLimit-Remaining"]) == expected
 
 
 @pytest.mark.live
@@ -432,15 +432,15 @@ async def test_slowapi_denies_above_the_limit(server: Server, strategy: str, aft
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
 
-        async def ask(user: str) -> httpx.Response:
+        async def get(user: str) -> httpx.Response:
             return await client.get("/", headers={"X-User": user})
 
-        answers = [await ask("alice") for _ in range(3)]
-        assert [one.status_code for one in answers] == [200, 200, 429]
-        assert answers[0].headers["X-RateLimit-Remaining"] == "1"
-        assert (await ask("bob")).status_code == 200
+        responses = [await get("alice") for _ in range(3)]
+        assert [one.status_code for one in responses] == [200, 200, 429]
+        assert responses[0].headers["X-RateLimit-Remaining"] == "1"
+        assert (await get("bob")).status_code == 200
         server.advance(after)
-        assert (await ask("alice")).status_code == 200
+        assert (await get("alice")).status_code == 200
 
 
 @pytest.mark.live
@@ -468,7 +468,7 @@ def test_an_overloaded_fixed_window_is_counted_in_this_process() -> None:
 
 
 @pytest.mark.parametrize("on_error", ["raise", "allow"])
-def test_a_known_denial_denies_without_an_answer(on_error: Any) -> None:
+def test_a_known_denial_denies_without_the_server(on_error: Any) -> None:
     server = FakeServer()
     storage = ThrottleStorage(limiter=server.limiter(), on_error=on_error)
     strategy = GCRARateLimiter(storage)

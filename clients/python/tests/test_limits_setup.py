@@ -101,9 +101,9 @@ def test_the_command_of_flask_limiter_shows_its_configuration(
     runner = client.application.test_cli_runner()
 
     def run(*args: str) -> str:
-        shown = runner.invoke(commands, args)
-        assert (shown.exit_code, shown.exception) == (0, None)
-        return shown.output
+        result = runner.invoke(commands, args)
+        assert (result.exit_code, result.exception) == (0, None)
+        return result.output
 
     assert "ThrottleStorage" in run("config")
     assert got(client) == 200
@@ -178,9 +178,9 @@ def test_a_limit_that_cannot_be_enforced_denies_in_flask_limiter(
         assert (denied.status_code, denied.headers["X-RateLimit-Remaining"]) == (429, "0")
     storage: Any = limiter.storage
     storage.limiter.close()
-    told = [one.getMessage() for one in caplog.records if one.name == "redis_throttle_client"]
-    assert len(told) == 1
-    assert told[0].startswith(f"the limit {parse(limit)} denies every call, because {strategy} ")
+    logged = [one.getMessage() for one in caplog.records if one.name == "redis_throttle_client"]
+    assert len(logged) == 1
+    assert logged[0].startswith(f"the limit {parse(limit)} denies every call, because {strategy} ")
 
 
 @pytest.mark.live
@@ -196,8 +196,8 @@ def test_a_cost_that_no_call_can_have_is_denied_in_flask_limiter(
         assert client.get("/dear", headers={"X-User": "alice"}).status_code == 429
     storage: Any = limiter.storage
     storage.limiter.close()
-    told = [one.getMessage() for one in caplog.records if one.name == "redis_throttle_client"]
-    assert [one.partition(" (")[0] for one in told] == (
+    logged = [one.getMessage() for one in caplog.records if one.name == "redis_throttle_client"]
+    assert [one.partition(" (")[0] for one in logged] == (
         [] if cost == 10**13 else ["calls with a cost that no call can have are denied"]
     )
 

@@ -40,7 +40,7 @@ if SUITE is None:
 
 def suite(*names: str) -> list[Any]:
     """Imports the modules of the suite, whose package has the same name as this one."""
-    ours = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("tests")}
+    own = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("tests")}
     lazy: Any = types.ModuleType("pytest_lazy_fixtures")
     lazy.lf = str
     sys.modules.setdefault("pytest_lazy_fixtures", lazy)
@@ -54,7 +54,7 @@ def suite(*names: str) -> list[Any]:
         sys.path.pop(0)
         for name in [name for name in sys.modules if name.startswith("tests")]:
             del sys.modules[name]
-        sys.modules.update(ours)
+        sys.modules.update(own)
 
 
 storages, aio_storages, strategies, aio_strategies, concurrency = suite(
@@ -117,7 +117,7 @@ def clock(args: dict[str, Any], shared_server: Server) -> Iterator[None]:
 
         def sleep(seconds: float) -> None:
             nonlocal now_us
-            # A sleep takes a little longer than asked for.
+            # A sleep takes a little longer than requested.
             now_us += round(seconds * 1_000_000) + 100
             client.execute_command("RL.DEBUG", "CLOCK", "FREEZE", now_us)
 
@@ -131,18 +131,18 @@ def clock(args: dict[str, Any], shared_server: Server) -> Iterator[None]:
         yield
 
 
-def cases(ours: type, *classes: Any) -> type:
+def cases(base: type, *classes: Any) -> type:
     """Returns the tests of classes without their markers, which select other storages."""
     found = {name: test for one in classes for name, test in vars(one).items()}
     found = {name: test for name, test in found.items() if name.startswith("test_")}
     for test in found.values():
         vars(test).pop("pytestmark", None)
-    return type(ours.__name__, (ours,), found)
+    return type(base.__name__, (base,), found)
 
 
-def of_strategies(ours: type, module: Any) -> Any:
+def of_strategies(base: type, module: Any) -> Any:
     classes = [one for name, one in vars(module).items() if name.startswith("Test")]
-    return pytest.mark.usefixtures("clock")(cases(ours, *classes))
+    return pytest.mark.usefixtures("clock")(cases(base, *classes))
 
 
 TestStorage = cases(Ours, storages.TestConcreteStorages)

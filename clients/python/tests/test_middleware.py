@@ -69,15 +69,15 @@ def app(server: FakeServer, rules: Any = API, **options: Any) -> Starlette:
         Route("/", home), Route("/parts", parts), Route("/fails", fails),
         WebSocketRoute("/socket", socket),
     ]  # fmt: skip
-    made = Starlette(routes=routes)
+    limited = Starlette(routes=routes)
     limiter_options = options.pop("limiter_options", {})
     limiter = server.async_limiter(**limiter_options)
-    made.add_middleware(RateLimitMiddleware, limiter=limiter, rules=rules, **options)
-    return made
+    limited.add_middleware(RateLimitMiddleware, limiter=limiter, rules=rules, **options)
+    return limited
 
 
-async def get(made: Any, path: str = "/", *, peer: Any = PEER, **headers: str) -> httpx.Response:
-    transport = httpx.ASGITransport(made, client=peer, raise_app_exceptions=False)
+async def get(app: Any, path: str = "/", *, peer: Any = PEER, **headers: str) -> httpx.Response:
+    transport = httpx.ASGITransport(app, client=peer, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await client.get(path, headers=named)
@@ -89,21 +89,21 @@ async def test_a_middleware_that_skips_a_request_keeps_the_decision_of_an_outer_
 ) -> None:
     """A regression: the inner middleware set the decision to None and removed the header."""
     inner = app(server, skip=lambda request: True, degraded_header="X-Degraded")
-    made = RateLimitMiddleware(
+    limited = RateLimitMiddleware(
         inner, limiter=server.async_limiter(), rules=API, degraded_header="X-Degraded"
     )
-    assert (await get(made)).json()["remaining"] == 5
+    assert (await get(limited)).json()["remaining"] == 5
     server.fail()
-    assert (await get(made, x_degraded="no")).json()["degraded"] == "1"
+    assert (await get(limited, x_degraded="no")).json()["degraded"] == "1"
 
 
 @pytest.mark.anyio
-async def test_a_key_function_that_fails_on_a_missing_header_is_a_400_and_told_once(
+async def test_a_key_function_that_fails_on_a_missing_header_is_a_400_and_logged_once(
     server: FakeServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request, "_warned", Once())
-    made = app(server, key=lambda request: request.header("x-user").lower())
-    assert [(await get(made)).status_code for _ in range(2)] == [400, 400]
+    limited = app(server, key=lambda request: request.header("x-user").lower())
+    assert [(await get(limited)).status_code for _ in range(2)] == [400, 400]
     assert caplog.text.count("<lambda> failed") == 1
 
     def refused(request: Request) -> str:
@@ -115,11 +115,11 @@ async def test_a_key_function_that_fails_on_a_missing_header_is_a_400_and_told_o
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["/parts", "/fails", "/"])
 async def test_a_lease_ends_with_the_response(server: FakeServer, path: str) -> None:
-    made = app(server, [JOBS, API])
-    await get(made, path)
+    limited = app(server, [JOBS, API])
+    await get(limited, path)
     await settled()
     assert [call[0] for call in server.calls] == ["RL.ALL", "RL.RELEASE"]
-    assert (await get(made)).status_code == 200
+    assert (await get(limited)).status_code == 200
 
 
 @pytest.mark.anyio
@@ -132,8 +132,8 @@ async def test_application_headers_may_be_missing_or_an_iterator(
         await send({"type": "http.response.start", "status": 200, **theirs})
         await send({"type": "http.response.body", "body": b"bare"})
 
-    made = RateLimitMiddleware(bare, limiter=server.async_limiter(), rules=API)
-    response = await get(made)
+    limited = RateLimitMiddleware(bare, limiter=server.async_limiter(), rules=API)
+    response = await get(limited)
     assert response.headers["ratelimit"] == '"api";r=5;t=6'
     assert ("x-once" in response.headers) == sends
 
@@ -163,7 +163,7 @@ async def test_a_lease_ends_when_the_client_disconnects(server: FakeServer) -> N
 @pytest.mark.anyio
 @pytest.mark.parametrize("extended", [False, True])
 async def test_websockets_are_limited_too(server: FakeServer, extended: bool) -> None:
-    made = RateLimitMiddleware(
+    limited = RateLimitMiddleware(
         app(server), limiter=server.async_limiter(), rules=fixed("one", 1, "1h")
     )
 
@@ -181,7 +181,7 @@ async def test_websockets_are_limited_too(server: FakeServer, extended: bool) ->
             "type": "websocket", "path": "/socket", "headers": [], "client": PEER,
             "query_string": b"", "root_path": "", "subprotocols": [], "extensions": extensions,
         }  # fmt: skip
-        await made(scope, receive, send)
+        await limited(scope, receive, send)
         return sent
 
     assert [one["type"] for one in await talk()][:2] == ["websocket.accept", "websocket.send"]
@@ -228,7 +228,7 @@ class Parts:
         self.closed = True
 
 
-def wsgi_get(made: Any, **environ: str) -> tuple[str, dict[str, str], bytes]:
+def wsgi_get(app: Any, **environ: str) -> tuple[str, dict[str, str], bytes]:
     found: list[Any] = []
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
@@ -237,7 +237,7 @@ def wsgi_get(made: Any, **environ: str) -> tuple[str, dict[str, str], bytes]:
 
     given: dict[str, Any] = {"QUERY_STRING": "", "REMOTE_ADDR": "192.0.2.7", **environ}
     setup_testing_defaults(given)
-    body = validator(made)(given, start)
+    body = validator(app)(given, start)
     data = b"".join(body)
     body.close()  # type: ignore[attr-defined]
     return found[0], found[1], data
@@ -256,8 +256,8 @@ def test_wsgi_releases_the_lease_when_the_body_is_closed(server: FakeServer) -> 
         start("200 OK", [("Content-Type", "text/plain")])
         return parts
 
-    made = WsgiMiddleware(streams, limiter=server.limiter(), rules=JOBS)
-    body: Any = made({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
+    limited = WsgiMiddleware(streams, limiter=server.limiter(), rules=JOBS)
+    body: Any = limited({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
     next(iter(body))
     assert [call[0] for call in server.calls] == ["RL.LEASE"]
     body.close()
@@ -269,7 +269,7 @@ def test_wsgi_releases_the_lease_when_the_application_fails(server: FakeServer) 
     def fails(environ: dict[str, Any], start: Any) -> Any:
         raise ZeroDivisionError
 
-    made = WsgiMiddleware(fails, limiter=server.limiter(), rules=JOBS)
+    limited = WsgiMiddleware(fails, limiter=server.limiter(), rules=JOBS)
     with pytest.raises(ZeroDivisionError):
-        made({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
+        limited({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
     until(lambda: server.calls[-1][0] == "RL.RELEASE")

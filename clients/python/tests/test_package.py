@@ -111,9 +111,9 @@ def test_the_types_of_public_signatures_are_public(module_name: str) -> None:
             member = getattr(member, "fget", member)
             title = getattr(member, "__name__", "_")
             is_private = title.startswith("_") and not title.endswith("__")
-            made = any(word in name for word in ("Lease", "Admission", "Reservation"))
-            if is_private or (title == "__init__" and made):
-                # A limiter makes the leases, the admissions and their contexts.
+            is_built = any(word in name for word in ("Lease", "Admission", "Reservation"))
+            if is_private or (title == "__init__" and is_built):
+                # A limiter builds the leases, the admissions and their contexts.
                 continue
             used = set(re.findall(r"[A-Za-z_]\w*", str(getattr(member, "__annotations__", ""))))
             assert not used & own - public, f"{name}: {member}"

@@ -32,5 +32,5 @@ def test_the_pages_name_every_method_and_field() -> None:
     calls = {name for name in vars(Limiter) if not name.startswith("_")}
     assert [name for name in sorted(calls) if f"`{name}" not in section] == []
     table = SPECIFICATION.split("\n## Decisions\n")[1].split("\n## ")[0]
-    told = {one.name for one in fields(Decision)} - {"window_us"}
-    assert [name for name in sorted(told) if f"`{name}`" not in table] == []
+    named = {one.name for one in fields(Decision)} - {"window_us"}
+    assert [name for name in sorted(named) if f"`{name}`" not in table] == []

@@ -82,7 +82,7 @@ def test_each_waiting_thread_gets_a_permit() -> None:
     ended(threads)
     assert sum(one.allowed for one in found) == 95
     assert {one.source for one in found} == {"server", "local"}
-    # The five callers of the tenth fetch that got no permit ask again, together.
+    # The five callers of the tenth fetch that got no permit start one more fetch, together.
     assert len(server.calls) == 21
     assert set(server.waits_s) == {60}
     assert limiter._calls._grants._fetches == {}
@@ -97,7 +97,7 @@ def test_each_waiting_thread_gets_a_permit() -> None:
 )  # fmt: skip
 def test_a_waiter_whose_permit_does_not_arrive_is_denied_with_a_retry_time(rule: Rule) -> None:
     async def come() -> None:
-        # The deadline permits no second answer.
+        # The deadline permits no second reply.
         server, single = Far(60), replace(rule, prefetch=1)
         FakeServer.limiter(server).check(single, "42")
         server.advance(0.01)
@@ -130,18 +130,18 @@ def test_the_permit_of_a_cancelled_waiter_is_used_by_others() -> None:
     async def come() -> None:
         server = Far(60)
         limiter = server.limiter()
-        asked = [asyncio.create_task(limiter.check(HOT, "42")) for _ in range(4)]
+        calls = [asyncio.create_task(limiter.check(HOT, "42")) for _ in range(4)]
         await asyncio.sleep(0.01)
         # The first task started the fetch. The last one is cancelled after the grant has arrived.
-        asked[0].cancel()
+        calls[0].cancel()
         grants, end = limiter._calls._grants, limiter._calls._grants.end
 
         def ended(*came: Any) -> None:
             end(*came)
-            asked[3].cancel()
+            calls[3].cancel()
 
         grants.end = ended
-        found = await asyncio.gather(*asked, return_exceptions=True)
+        found = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(one, asyncio.CancelledError) for one in found] == [
             True, False, False, True,
         ]  # fmt: skip
@@ -183,26 +183,26 @@ def test_no_caller_waits_for_the_fetch_of_another_loop() -> None:
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
 
     async def begin() -> asyncio.Task[Decision]:
-        asked = asyncio.create_task(limiter.check(HOT, "42"))
+        call = asyncio.create_task(limiter.check(HOT, "42"))
         await asyncio.sleep(0)
-        return asked
+        return call
 
-    asked = first.run_until_complete(begin())
+    call = first.run_until_complete(begin())
     assert limiter._calls._grants._fetches
     other = second.run_until_complete(second.run_until_complete(begin()))
-    assert (other.source, first.run_until_complete(asked).allowed) == ("server", False)
+    assert (other.source, first.run_until_complete(call).allowed) == ("server", False)
     first.close()
     second.close()
 
 
-def test_a_waiter_of_a_cancelled_fetch_is_answered() -> None:
+def test_a_waiter_of_a_cancelled_fetch_gets_a_decision() -> None:
     async def come() -> None:
         limiter = Far(60).limiter()
-        asked = asyncio.create_task(limiter.check(HOT, "42"))
+        call = asyncio.create_task(limiter.check(HOT, "42"))
         await asyncio.sleep(0.01)
         for task in limiter._tasks._running.tasks:
             task.cancel()
-        assert (await asyncio.wait_for(asked, 60)).source == "error"
+        assert (await asyncio.wait_for(call, 60)).source == "error"
 
     run(come())
 
@@ -230,8 +230,8 @@ def test_permits_of_two_concurrent_fetches_are_stored_together() -> None:
     # A waiter of the second fetch finds no permit there, and takes one of the first fetch.
     grants.end("k", first, 0, granted(9, 3000))
     grants.end("k", second, 0, granted(1, 9000))
-    told = [grants.share("k", one, 1, None) for one in (first, second, second)]
-    assert [isinstance(one, Decision) and one.allowed for one in told] == [True] * 3
+    shares = [grants.share("k", one, 1, None) for one in (first, second, second)]
+    assert [isinstance(one, Decision) and one.allowed for one in shares] == [True] * 3
     # All stored permits expire when the first of them do.
     third = Fetch(rule, None, 1, None)
     assert grants.drain(2) == [("k", rule, 7)]
@@ -249,11 +249,11 @@ def test_no_caller_waits_for_a_fetch_whose_loop_ended() -> None:
         return await limiter.check(HOT, "42")
 
     async def end() -> None:
-        asked = asyncio.create_task(come())
+        call = asyncio.create_task(come())
         await asyncio.sleep(0)
-        for task in [asked, *limiter._tasks._running.tasks]:
+        for task in [call, *limiter._tasks._running.tasks]:
             task.cancel()
-        await asyncio.wait([asked])
+        await asyncio.wait([call])
 
     loop.run_until_complete(end())
     server.advance(1)

@@ -63,9 +63,9 @@ PROGRAMS = programs()
 
 
 def test_the_pages_of_the_client_have_programs() -> None:
-    shown = {name.split(":")[0] for name in PROGRAMS}
-    ours = {"clients/python/README.md", "docs/clients/python.md"}
-    assert {"README.md", *ours} <= shown
+    named = {name.split(":")[0] for name in PROGRAMS}
+    own = {"clients/python/README.md", "docs/clients/python.md"}
+    assert {"README.md", *own} <= named
 
 
 def test_every_block_of_the_page_is_a_program() -> None:
@@ -87,17 +87,17 @@ def test_every_program_has_strict_types(tmp_path: Path) -> None:
 
 
 def statuses_of_asgi(app: FastAPI, path: str) -> list[int]:
-    async def ask() -> list[int]:
+    async def get() -> list[int]:
         transport = httpx.ASGITransport(app)
         user = {"X-User": "alice"}
         async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
             return [(await client.get(path, headers=user)).status_code for _ in range(11)]
 
-    return asyncio.run(ask())
+    return asyncio.run(get())
 
 
 def statuses(thing: Any) -> dict[str, list[int]]:
-    """Returns the answers of an application to eleven requests for each of its paths."""
+    """Returns the statuses of eleven requests to an application for each of its paths."""
     if isinstance(thing, FastAPI):
         paths = [route.path for route in thing.routes if isinstance(route, APIRoute)]
         return {path: statuses_of_asgi(thing, path) for path in paths}
@@ -139,8 +139,8 @@ def test_the_program_runs(
     printed = [text for mark, text in PRINTED.items() if mark in program]
     assert capsys.readouterr().out == "".join(printed)
     for title, thing in list(names.items()):
-        for path, answers in statuses(thing).items():
-            assert answers == [200] * 10 + [429], path
+        for path, found in statuses(thing).items():
+            assert found == [200] * 10 + [429], path
         if title.startswith("test_"):
             result = thing()
             if inspect.iscoroutine(result):

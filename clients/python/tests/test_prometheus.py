@@ -33,7 +33,7 @@ def counted(registry: CollectorRegistry, name: str) -> dict[str, float]:
     return {key: value for key, value in series(registry).items() if key.startswith(f"{name}_")}
 
 
-def test_the_open_breakers_of_all_limiters_are_shown() -> None:
+def test_the_open_breakers_of_all_limiters_are_counted() -> None:
     registry, servers = CollectorRegistry(), [FakeServer(), FakeServer()]
     limiters = [server.limiter(breaker_failures=1, breaker_pause_ms=50) for server in servers]
     for limiter, server in zip(limiters, servers, strict=True):
@@ -63,10 +63,10 @@ def test_rules_after_the_hundredth_share_a_name() -> None:
     for _ in range(2):
         for number in range(103):
             limiter.check(gcra(f"rule-{number}", 6, 10, "60s"), "alice")
-    shown = counted(registry, "checks")
-    assert len(shown) == 101
-    assert shown['checks_total{outcome="allowed",rule="rule-99",source="server"}'] == 2
-    assert shown['checks_total{outcome="allowed",rule="(other)",source="server"}'] == 6
+    checks = counted(registry, "checks")
+    assert len(checks) == 101
+    assert checks['checks_total{outcome="allowed",rule="rule-99",source="server"}'] == 2
+    assert checks['checks_total{outcome="allowed",rule="(other)",source="server"}'] == 6
     assert counted(registry, "remaining")['remaining_ratio_count{rule="(other)"}'] == 6
 
 

@@ -58,7 +58,7 @@ def test_a_wrong_option_of_a_limiter_is_named(name: str, values: list[Any]) -> N
     [("timeout", "; did you mean timeout_ms?"), ("onerror", "; did you mean on_error?"),
      ("Prefix", "; did you mean prefix?"), ("xyz", "")],
 )  # fmt: skip
-def test_a_misspelt_option_of_a_limiter_is_told_the_closest(name: str, closest: str) -> None:
+def test_the_error_of_a_misspelt_option_names_the_closest(name: str, closest: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         FakeServer().limiter(**{name: 1})
     assert str(raised.value) == f"{name}: there is no such option{closest}"

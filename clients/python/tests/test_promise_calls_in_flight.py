@@ -35,14 +35,14 @@ def test_a_denial_that_arrives_after_a_forget_is_not_cached() -> None:
     limiter = server.threads(denial_cache=9)
     use_up(limiter)
     server.hold()
-    asked = [
+    calls = [
         begun(lambda: limiter.check(API, "42")),
         begun(lambda: limiter.check_all(ONE.of("x"), API.of("42"))),
     ]
     until(lambda: len(server.calls) == 8)
     limiter.forget(API, "42")
     server.let_go()
-    ended(asked)
+    ended(calls)
     assert limiter.check(API, "42").allowed
     assert limiter.check_all(ONE.of("x"), API.of("42")).allowed
 
@@ -69,13 +69,13 @@ def test_a_forget_of_another_key_does_not_drop_a_pending_denial() -> None:
     use_up(limiter)
     cache, args = limiter._calls._denials, server.calls[-1]
     server.hold()
-    asked = begun(lambda: limiter.check(API, "42"))
+    call = begun(lambda: limiter.check(API, "42"))
     until(lambda: len(server.calls) == 7)
     before = cache.drops(args)
     limiter.forget(API, next(other for other in map(str, range(99)) if not meets(other, args)))
     assert cache.drops(args) == before
     server.let_go()
-    ended([asked])
+    ended([call])
     assert limiter.check(API, "42").source == "local"
 
 
@@ -88,11 +88,11 @@ def test_permits_that_arrive_after_a_forget_are_dropped() -> None:
     server = Held("DEL")
     limiter = server.threads()
     server.hold()
-    asked = begun(lambda: limiter.check(HOT, "42"))
+    call = begun(lambda: limiter.check(HOT, "42"))
     until(lambda: len(server.calls) == 1)
     limiter.forget(HOT, "42")
     server.let_go()
-    ended([asked])
+    ended([call])
     # All permits are available again, and no more than that.
     assert sum(limiter.check(HOT, "42").allowed for _ in range(40)) == 10
 
@@ -115,13 +115,13 @@ def test_a_call_after_a_forget_does_not_wait_for_an_older_fetch() -> None:
     server = Held("DEL")
     limiter = server.threads()
     server.hold()
-    asked = [begun(lambda: limiter.check(HOT, "42"))]
+    calls = [begun(lambda: limiter.check(HOT, "42"))]
     until(lambda: len(server.calls) == 1)
     limiter.forget(HOT, "42")
-    asked.append(begun(lambda: limiter.check(HOT, "42")))
+    calls.append(begun(lambda: limiter.check(HOT, "42")))
     until(lambda: len(server.calls) == 3)
     server.let_go()
-    ended(asked)
+    ended(calls)
 
 
 @pytest.mark.anyio
@@ -146,13 +146,13 @@ def test_permits_that_arrive_during_close_are_refunded() -> None:
     limiter = server.threads()
     server.hold()
     hot = [gcra(f"hot{at}", 100, 100, "60s", prefetch=10) for at in range(3)]
-    asked = [begun(partial(limiter.check, rule, "42")) for rule in hot]
+    calls = [begun(partial(limiter.check, rule, "42")) for rule in hot]
     until(lambda: len(server.calls) == 3)
     closed = begun(limiter.close)
     until(lambda: limiter._calls._grants._closed)
     assert closed.is_alive()
     server.let_go()
-    ended([*asked, closed])
+    ended([*calls, closed])
     assert [call[-1] for call in server.calls if call[0] == "RL.REFUND"] == ["9"] * 3
     with pytest.raises(LimiterClosed):
         limiter.check(hot[0], "42")
@@ -164,11 +164,11 @@ def test_close_waits_no_longer_than_one_timeout() -> None:
     async def close() -> None:
         server = Far(10**6)
         limiter = server.limiter(timeout_ms=100)
-        asked = asyncio.create_task(limiter.check(HOT, "42"))
+        call = asyncio.create_task(limiter.check(HOT, "42"))
         await asyncio.sleep(0.01)
         await limiter.close()
         assert asyncio.get_running_loop().time() < 0.2
-        assert (await asked).source == "error"
+        assert (await call).source == "error"
 
     run(close())
 
@@ -176,16 +176,16 @@ def test_close_waits_no_longer_than_one_timeout() -> None:
 # -- the circuit breaker ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answered", [True, False])
-def test_only_one_call_is_the_probe_even_if_older_calls_end_during_it(answered: bool) -> None:
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_only_one_call_is_the_probe_even_if_older_calls_end_during_it(succeeds: bool) -> None:
     now = [0.0]
     breaker = Breaker(1, 1, lambda: now[0])
     breaker.failed()
     now[0], call = 1, Call(1)
     assert breaker.enter(call)
-    if answered:
-        # The server answers again, so others enter. The probe is still pending at the next failure.
-        breaker.answered()
+    if succeeds:
+        # The server decides again, so others enter. The probe is still pending at the next failure.
+        breaker.succeeded()
         assert breaker.enter(call) is False
     breaker.failed()
     for now[0] in (1, 2, 9):

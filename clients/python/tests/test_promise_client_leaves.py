@@ -38,7 +38,7 @@ def is_served(outcome: Outcome) -> bool:
     return outcome.status == 200
 
 
-ANSWERED = fixed("answered", LIMIT, "1h", count=is_served)
+COUNTED = fixed("counted", LIMIT, "1h", count=is_served)
 GET = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": (PEER, 1)}
 REQUEST = {"type": "http.request", "body": b"", "more_body": False}
 GONE = {"type": "http.disconnect"}
@@ -60,10 +60,10 @@ def test_a_client_that_resets_its_requests_is_limited(shared_server: Server, kin
     if kind == "dependency":
         limits = RateLimits(limiter)
         limits.install(app)
-        app.get("/", dependencies=[Depends(limits.limit(ANSWERED))])(handler)
+        app.get("/", dependencies=[Depends(limits.limit(COUNTED))])(handler)
     else:
         app.get("/")(handler)
-        app = RateLimitMiddleware(app, limiter=limiter, rules=ANSWERED)
+        app = RateLimitMiddleware(app, limiter=limiter, rules=COUNTED)
     with served(app, limiter) as port:
         for number in range(LIMIT):
             with socket.create_connection(("127.0.0.1", port), 60) as sending:
@@ -76,12 +76,12 @@ def test_a_client_that_resets_its_requests_is_limited(shared_server: Server, kin
 
 
 async def nothing(message: Any) -> None:
-    """Sends a message to nobody."""
+    """Drops a message."""
 
 
 def one_unit_is_taken(server: Server) -> bool:
     with Limiter(server.client(), **BUSY) as limiter:
-        return limiter.peek(ANSWERED, PEER, 0).remaining == LIMIT - 1
+        return limiter.peek(COUNTED, PEER, 0).remaining == LIMIT - 1
 
 
 @pytest.mark.live
@@ -110,7 +110,7 @@ async def test_a_request_whose_client_has_gone_before_the_head_counts(
         raise OSError("the client has gone")
 
     async with AsyncLimiter(redis.asyncio.Redis(port=shared_server.port), **BUSY) as limiter:
-        limited = RateLimitMiddleware(app, limiter=limiter, rules=ANSWERED)
+        limited = RateLimitMiddleware(app, limiter=limiter, rules=COUNTED)
         try:
             await limited(GET, receive, broken if ends == "send" else nothing)
         except (ZeroDivisionError, OSError, asyncio.CancelledError):
@@ -133,7 +133,7 @@ async def test_a_handler_that_fails_for_a_client_that_waits_is_a_failure(
         return await asyncio.Event().wait()
 
     async with AsyncLimiter(redis.asyncio.Redis(port=shared_server.port), **BUSY) as limiter:
-        limited = RateLimitMiddleware(app, limiter=limiter, rules=ANSWERED)
+        limited = RateLimitMiddleware(app, limiter=limiter, rules=COUNTED)
         with pytest.raises(ZeroDivisionError):
             await limited(GET, receive, nothing)
     assert [type(one.error) for one in seen] == [ZeroDivisionError]
@@ -156,7 +156,7 @@ def test_a_request_that_a_wsgi_server_ends_before_the_head_counts(
 
     seen.clear()
     with Limiter(shared_server.client(), **BUSY) as limiter:
-        limited: Any = WsgiMiddleware(app, limiter=limiter, rules=ANSWERED)
+        limited: Any = WsgiMiddleware(app, limiter=limiter, rules=COUNTED)
         try:
             limited({"REQUEST_METHOD": "GET", "REMOTE_ADDR": PEER}, lambda *_: None).close()
         except Killed:
@@ -218,8 +218,8 @@ def test_an_application_gets_the_messages_that_were_read_before_it(
     limited = RateLimitMiddleware(app, limiter=limiter, rules=fixed("any", 100, "1h"))
     with served(limited, limiter) as port, httpx.Client(timeout=60) as sending:
         for _ in range(5):
-            answer = sending.post(f"http://127.0.0.1:{port}/", content=body())
-            assert (answer.status_code, answer.content) == (200, b"".join(body()))
+            response = sending.post(f"http://127.0.0.1:{port}/", content=body())
+            assert (response.status_code, response.content) == (200, b"".join(body()))
     proxy.close()
 
 
@@ -241,7 +241,7 @@ async def test_a_read_that_was_begun_early_goes_to_the_next_reader_that_is_not_c
 
 
 @pytest.mark.anyio
-async def test_a_client_that_waits_to_be_asked_for_its_body_is_not_watched() -> None:
+async def test_a_client_that_waits_for_a_request_of_its_body_is_not_watched() -> None:
     reads: list[str] = []
 
     async def receive() -> Any:

@@ -37,13 +37,13 @@ def test_close_refunds_permits_within_one_timeout_if_the_server_is_silent() -> N
         until(lambda: limiter.check(FREE, "0").source == "server")
         for at in range(1, KEYS):
             limiter.check(FREE, str(at))
-        server.stop_answering()
+        server.pause()
         began = time.monotonic()
         limiter.close()
         # One silence for each key would take 12 s.
         assert time.monotonic() - began < 6
     finally:
-        server.answer_again()
+        server.resume()
         server.close()
 
 
@@ -102,14 +102,14 @@ class Tls(socket.socket):
 
 def test_only_sockets_with_bytes_are_read_for_callers_that_have_gone() -> None:
     pairs = [socket.socketpair() for _ in range(3)]
-    ours = [Tls(fileno=one.detach()) for one, _ in pairs]
-    timed = [TimedSocket(one) for one in ours]
+    encrypted = [Tls(fileno=one.detach()) for one, _ in pairs]
+    timed = [TimedSocket(one) for one in encrypted]
     assert not any(one.is_polled for one in timed)
     assert readable(timed) == []
     pairs[1][1].sendall(b":1\r\n")
-    ours[2].decrypted = 4
+    encrypted[2].decrypted = 4
     assert set(readable(timed)) == {timed[1], timed[2]}
-    for one in (*ours, *(theirs for _, theirs in pairs)):
+    for one in (*encrypted, *(theirs for _, theirs in pairs)):
         one.close()
 
 
@@ -135,13 +135,13 @@ def test_a_command_that_its_thread_has_not_sent_yet_is_not_silent(shared_server:
             pool.lose(link, link.error, at)
 
 
-# -- ends without an answer ------------------------------------------------------------------------
+# -- ends without a reply --------------------------------------------------------------------------
 
 JOBS = lease("jobs", 400, "60s")
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_close_counts_the_ends_of_threads_without_an_answer_once(is_lost: bool) -> None:
+def test_close_counts_the_ends_of_threads_without_a_reply_once(is_lost: bool) -> None:
     class Late(Held):
         def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
             reply = super().call(node, args, call)
@@ -149,25 +149,25 @@ def test_close_counts_the_ends_of_threads_without_an_answer_once(is_lost: bool) 
                 raise ConnectionError("the reply is lost")
             return reply
 
-    server, seen = Late("RL.LEASE"), threading.active_count()
-    told: list[Any] = []
-    limiter = Limiter(server, clock=server.now, timeout_ms=100, on_decision=told.append)
+    server, before = Late("RL.LEASE"), threading.active_count()
+    reported: list[Any] = []
+    limiter = Limiter(server, clock=server.now, timeout_ms=100, on_decision=reported.append)
     held = [limiter.lease(JOBS, "x").__enter__() for _ in range(3)]
-    told.clear()
+    reported.clear()
     server.hold()
     # A thread waits for the end of its block, and two others for those that the close begins.
     releasing = begun(held[0].release)
     until(lambda: server.calls[-1][0] == "RL.RELEASE")
     limiter.close()
-    assert (limiter.counters.unsettled, len(told)) == (3, 3)
+    assert (limiter.counters.unsettled, len(reported)) == (3, 3)
     server.let_go()
     ended([releasing])
-    until(lambda: threading.active_count() <= seen)
+    until(lambda: threading.active_count() <= before)
     # What comes later counts no more.
-    assert (limiter.counters.unsettled, len(told)) == (3, 3)
+    assert (limiter.counters.unsettled, len(reported)) == (3, 3)
 
 
-def test_close_counts_a_lease_of_a_thread_without_an_answer() -> None:
+def test_close_counts_a_lease_of_a_thread_without_a_reply() -> None:
     class Silent(Held):
         def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
             super().call(node, args, call)
@@ -195,38 +195,38 @@ def test_close_counts_a_lease_of_a_thread_without_an_answer() -> None:
     assert raised == [LimiterClosed]
 
 
-def test_close_counts_the_ends_of_tasks_without_an_answer() -> None:
+def test_close_counts_the_ends_of_tasks_without_a_reply() -> None:
     async def work() -> None:
         server = Far(2)
-        told: list[Any] = []
+        reported: list[Any] = []
         limiter = server.limiter(timeout_ms=200)
         for _ in range(2):
             await limiter.lease(JOBS, "x").__aenter__()
-        limiter.on_decision(told.append)
+        limiter.on_decision(reported.append)
         # The ends wait as long as the close does.
         server._s = 60
         await limiter.close()
-        assert (limiter.counters.unsettled, len(told)) == (2, 2)
+        assert (limiter.counters.unsettled, len(reported)) == (2, 2)
         await asyncio.sleep(60)
-        assert (limiter.counters.unsettled, len(told)) == (2, 2)
+        assert (limiter.counters.unsettled, len(reported)) == (2, 2)
 
     run(work())
 
 
-def test_close_counts_a_lease_of_a_task_without_an_answer() -> None:
+def test_close_counts_a_lease_of_a_task_without_a_reply() -> None:
     async def work() -> None:
         script = Script()
-        told: list[Any] = []
+        reported: list[Any] = []
         script.add(["silent"] * 2)
         limiter = AsyncLimiter(
             scripted_client("redis", script), clock=asyncio.get_running_loop().time,
-            timeout_ms=200, on_decision=told.append,
+            timeout_ms=200, on_decision=reported.append,
         )  # fmt: skip
         taking = asyncio.ensure_future(limiter.lease(JOBS, "x").__aenter__())
         await settled()
         assert len(script.sent) == 1
         await limiter.close()
-        assert (limiter.counters.unsettled, told[-1].kind) == (1, "lease")
+        assert (limiter.counters.unsettled, reported[-1].kind) == (1, "lease")
         with pytest.raises(LimiterClosed):
             await taking
 

@@ -72,10 +72,10 @@ def test_a_late_reply_is_not_returned_to_another_call(
     client = SYNC[name](own_server.port, decode_responses=decode)
     with Limiter(client, timeout_ms=30, **NEVER_SHUT) as limiter:
         until(lambda: limiter.check(API, "warm").source == "server")
-        own_server.stop_answering()
+        own_server.pause()
         late = [limiter.check(with_limit(limit), "x") for limit in range(1, 4)]
         assert {one.source for one in late} == {"error"}
-        own_server.answer_again()
+        own_server.resume()
         until(lambda: limiter.check(API, "warm").source == "server")
     with Limiter(client, timeout_ms=60_000) as limiter:
         # Replies to the earlier calls would have the limits 1 to 3.
@@ -96,24 +96,24 @@ async def test_a_late_reply_is_not_returned_to_another_call_in_asyncio(
         for _ in range(100):
             if (await limiter.check(API, "warm")).source == "server":
                 break
-        own_server.stop_answering()
-        asked = [asyncio.create_task(limiter.check(with_limit(at), "x")) for at in range(1, 9)]
+        own_server.pause()
+        calls = [asyncio.create_task(limiter.check(with_limit(at), "x")) for at in range(1, 9)]
         if how == "cancelled":
             await anyio.wait_all_tasks_blocked()
-            for task in asked:
+            for task in calls:
                 task.cancel()
-        found = await asyncio.gather(*asked, return_exceptions=True)
+        found = await asyncio.gather(*calls, return_exceptions=True)
         ends = {type(one) if isinstance(one, BaseException) else one.source for one in found}
         # Calls that wait for a connection longer than half of their time are overloaded.
         assert ends <= ({"error", "local"} if how == "timed out" else {asyncio.CancelledError})
-        own_server.answer_again()
+        own_server.resume()
         limits = list(range(11, 31))
         right = 0
         for _ in range(100):
-            answers = await asyncio.gather(*(limiter.check(with_limit(at), "y") for at in limits))
+            decisions = await asyncio.gather(*(limiter.check(with_limit(at), "y") for at in limits))
             from_server = [
                 (one.limit, at)
-                for one, at in zip(answers, limits, strict=True)
+                for one, at in zip(decisions, limits, strict=True)
                 if one.source == "server"
             ]
             assert all(limit == at for limit, at in from_server)
@@ -127,7 +127,7 @@ async def test_a_late_reply_is_not_returned_to_another_call_in_asyncio(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("prefetch", [1, 10])
-async def test_a_busy_program_reads_an_arrived_answer_after_the_deadline(
+async def test_a_busy_program_reads_an_arrived_reply_after_the_deadline(
     server: Server, prefetch: int
 ) -> None:
     client = redis.asyncio.Redis(port=server.port)
@@ -138,11 +138,11 @@ async def test_a_busy_program_reads_an_arrived_answer_after_the_deadline(
                 break
         pool = limiter._transport._sockets.pool  # type: ignore[attr-defined]
         reply_of = pool.idle[-1]._writer.transport.get_extra_info("socket")
-        asked = asyncio.create_task(limiter.check(API, "42"))
+        call = asyncio.create_task(limiter.check(API, "42"))
         while pool.idle:
             await anyio.lowlevel.checkpoint()
         busy_until_all_is_over(reply_of)
-        assert (await asked).source == "server"
+        assert (await call).source == "server"
 
 
 def busy_until_all_is_over(reply_of: Any) -> None:
@@ -156,9 +156,9 @@ def busy_until_all_is_over(reply_of: Any) -> None:
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[Proxy]:
-    made = Proxy(server.port)
-    yield made
-    made.close()
+    opened = Proxy(server.port)
+    yield opened
+    opened.close()
 
 
 def test_a_call_whose_reply_is_lost_is_counted_once(server: Server, proxy: Proxy) -> None:
@@ -186,10 +186,10 @@ def encrypted(own_server: Server, tmp_path: Path) -> Iterator[Proxy]:
     )  # fmt: skip
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    made = Proxy(own_server.port, tls=context)
-    yield made
-    own_server.answer_again()
-    made.close()
+    opened = Proxy(own_server.port, tls=context)
+    yield opened
+    own_server.resume()
+    opened.close()
 
 
 async def both_decided(limiter: Limiter, waiting: AsyncLimiter) -> None:
@@ -211,21 +211,21 @@ async def test_deadlines_hold_and_replies_match_through_tls(
     limiter = Limiter(redis.Redis(**options), timeout_ms=1000, **NEVER_SHUT)
     waiting = AsyncLimiter(redis.asyncio.Redis(**options), timeout_ms=1000, **NEVER_SHUT)
     await both_decided(limiter, waiting)
-    own_server.stop_answering()
-    # Both calls end before the server answers again. On a busy machine they may be overloaded.
+    own_server.pause()
+    # Both calls end before the server replies again. On a busy machine they may be overloaded.
     ends = limiter.check(with_limit(1), "x"), await waiting.check(with_limit(2), "x")
     assert {one.source for one in ends} <= {"error", "local"}
-    own_server.answer_again()
+    own_server.resume()
     await both_decided(limiter, waiting)
     found = [limiter.check(with_limit(at), "y") for at in range(11, 21)]
     found += [await waiting.check(with_limit(at), "y") for at in range(21, 31)]
-    answered = [
+    decided = [
         (one.limit, at)
         for one, at in zip(found, range(11, 31), strict=True)
         if one.source == "server"
     ]
-    assert len(answered) > 10
-    assert all(limit == at for limit, at in answered)
+    assert len(decided) > 10
+    assert all(limit == at for limit, at in decided)
     pool = waiting._transport._sockets.pool  # type: ignore[attr-defined]
     sockets = [one._writer.transport.get_extra_info("socket") for one in pool.idle]
     await waiting.close()
@@ -263,17 +263,17 @@ def in_child(work: Callable[[], str]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        answer = "no answer"
+        result = "no result"
         try:
-            answer = work()
+            result = work()
         finally:
-            os.write(writing, answer.encode())
+            os.write(writing, result.encode())
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        answer = pipe.read()
+        result = pipe.read()
     os.waitpid(child, 0)
-    return answer
+    return result
 
 
 def test_a_forked_child_starts_with_its_own_state(server: Server) -> None:
@@ -285,24 +285,24 @@ def test_a_forked_child_starts_with_its_own_state(server: Server) -> None:
         # The permits and the failures belong to the parent only.
         child = in_child(lambda: f"{limiter.check(hot, 'x').source} {limiter.counters.allowed}")
         assert child == "server 1"
-        limiter._breakers.of(None).answered()
+        limiter._breakers.of(None).succeeded()
         assert limiter.check(hot, "x").source == "local"
     with Limiter(server.client(), timeout_ms=60_000) as limiter:
         # The parent refunded 8 of its 10 permits. The child ended with 9, which stay taken.
         assert limiter.peek(hot, "x", 0).remaining == 100 - 2 - 10
 
 
-def ask_in_loops(server: Server) -> list[str]:
+def check_in_loops(server: Server) -> list[str]:
     limiter = AsyncLimiter(redis.asyncio.Redis(port=server.port), timeout_ms=60_000)
     found: list[str] = []
 
-    async def ask() -> None:
+    async def check() -> None:
         for _ in range(20):
             found.append((await limiter.check(gcra("l", 1000, 1, 1), "42")).source)
 
-    asyncio.run(ask())
-    asyncio.run(ask())
-    threads = [threading.Thread(target=lambda: asyncio.run(ask())) for _ in range(4)]
+    asyncio.run(check())
+    asyncio.run(check())
+    threads = [threading.Thread(target=lambda: asyncio.run(check())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -315,7 +315,7 @@ def ask_in_loops(server: Server) -> list[str]:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_event_loops_in_sequence_and_in_parallel_get_decisions(server: Server) -> None:
     """Each event loop has its own sockets. They are garbage-collected after the loop closes."""
-    assert ask_in_loops(server) == ["server"] * 120
+    assert check_in_loops(server) == ["server"] * 120
     gc.collect()
 
 
@@ -337,11 +337,11 @@ async def test_a_cluster_that_is_down_at_the_start_opens_the_circuit() -> None:
 
 
 def test_a_redirection_without_a_host_leads_to_the_same_host() -> None:
-    told = types.SimpleNamespace(host="", port="7001", slot_id="3")
+    moved = types.SimpleNamespace(host="", port="7001", slot_id="3")
     named = types.SimpleNamespace(host="10.0.0.2", port=7002, slot_id="4")
     manager = types.SimpleNamespace(startup_nodes={})
     plain: Any = types.SimpleNamespace(nodes_manager=manager)
-    assert Slots(plain).move(told, ("10.0.0.1", 7000)) == ("10.0.0.1", 7001)
+    assert Slots(plain).move(moved, ("10.0.0.1", 7000)) == ("10.0.0.1", 7001)
     assert Slots(plain).move(named, ("10.0.0.1", 7000)) == ("10.0.0.2", 7002)
     manager.remap_host_port = lambda host, port: ("outside", port)
     assert Slots(plain).move(named, None) == ("outside", 7002)

@@ -1,4 +1,4 @@
-"""Tests that a denied lease or admission of a handler is answered as a denial of the middleware."""
+"""Tests that a lease or admission denied in a handler gets the response of the middleware."""
 
 from __future__ import annotations
 
@@ -147,12 +147,12 @@ async def test_on_denied_replaces_the_response_and_the_request_ends(server: Fake
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await Handlers(server).async_work("/busy")
 
-    def on_denied(request: Any, decision: Any, answer: Response) -> Response:
+    def on_denied(request: Any, decision: Any, response: Response) -> Response:
         return Response(420, {"X-Rule": decision.rule}, b"")
 
     limiter = server.async_limiter()
-    made = RateLimitMiddleware(app, limiter=limiter, rules=API, on_denied=on_denied)
-    denied = await get(made)
+    replacing = RateLimitMiddleware(app, limiter=limiter, rules=API, on_denied=on_denied)
+    denied = await get(replacing)
     assert (denied.status_code, denied.headers["x-rule"]) == (420, "jobs")
     # By ``count`` of the rule, the response counts by its status.
     counted = RateLimitMiddleware(app, limiter=limiter, rules=API)
@@ -173,8 +173,8 @@ async def test_a_response_that_has_begun_is_not_replaced(server: FakeServer) -> 
 
     app: Any = Starlette(routes=[Route("/", handle)])
     app.add_middleware(RateLimitMiddleware, limiter=server.async_limiter(), rules=API)
-    answer = await get(app)
-    assert (answer.status_code, answer.text) == (200, "row")
+    response = await get(app)
+    assert (response.status_code, response.text) == (200, "row")
 
 
 @pytest.mark.anyio
@@ -218,8 +218,8 @@ def test_a_denial_in_a_wsgi_application(server: FakeServer, path: str, starts: b
     skips: list[Any] = [{}, {"skip": lambda request: True}]
     for options in skips:
         server.recover()
-        made: Any = WsgiMiddleware(app, limiter=server.limiter(), rules=API, **options)
-        status, headers, body = wsgi_get(made)
+        limited: Any = WsgiMiddleware(app, limiter=server.limiter(), rules=API, **options)
+        status, headers, body = wsgi_get(limited)
         check(path, int(status[:3]), headers, json.loads(body))
 
 

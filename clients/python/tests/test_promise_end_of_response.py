@@ -45,8 +45,8 @@ async def test_a_lease_is_held_until_the_last_part_of_the_body(server: FakeServe
         await settled()
         found.append(released(server))
 
-    made = RateLimitMiddleware(streams, limiter=server.async_limiter(), rules=JOBS)
-    assert (await get(made)).text == "part" * 3
+    limited = RateLimitMiddleware(streams, limiter=server.async_limiter(), rules=JOBS)
+    assert (await get(limited)).text == "part" * 3
     assert found == [0, 0, 0, 0, 1]
     assert released(server) == 1
 
@@ -63,8 +63,9 @@ async def test_a_lease_is_held_as_long_as_a_websocket(server: FakeServer) -> Non
     async def nothing(*_: Any) -> Any:
         return {"type": "websocket.connect"}
 
-    made = RateLimitMiddleware(talks, limiter=server.async_limiter(), rules=JOBS)
-    await made({"type": "websocket", "path": "/", "headers": [], "client": PEER}, nothing, nothing)
+    limited = RateLimitMiddleware(talks, limiter=server.async_limiter(), rules=JOBS)
+    scope = {"type": "websocket", "path": "/", "headers": [], "client": PEER}
+    await limited(scope, nothing, nothing)
     assert found == [0, 0, 0]
     await settled()
     assert released(server) == 1
@@ -77,9 +78,9 @@ async def test_the_lifespan_of_an_application_is_not_limited(server: FakeServer)
     async def lives(scope: Any, receive: Any, send: Any) -> None:
         seen.append(scope)
 
-    made = RateLimitMiddleware(lives, limiter=server.async_limiter(), rules=ONE)
+    limited = RateLimitMiddleware(lives, limiter=server.async_limiter(), rules=ONE)
     scope = {"type": "lifespan", "state": {}}
-    await made(scope, None, None)  # type: ignore[arg-type]
+    await limited(scope, None, None)  # type: ignore[arg-type]
     assert seen == [{"type": "lifespan", "state": {}}]
     assert server.calls == []
 
@@ -88,14 +89,14 @@ async def test_the_lifespan_of_an_application_is_not_limited(server: FakeServer)
 async def test_headers_of_the_application_are_kept_once(server: FakeServer) -> None:
     theirs = [(b"ratelimit-limit", b"7"), (b"ratelimit", b'"theirs";r=1;t=1')]
 
-    async def answers(scope: Any, receive: Any, send: Any) -> None:
+    async def responds(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": theirs})
         await send({"type": "http.response.body"})
 
-    made = RateLimitMiddleware(
-        answers, limiter=server.async_limiter(), rules=ONE, headers=["draft-11", "draft-6"]
+    limited = RateLimitMiddleware(
+        responds, limiter=server.async_limiter(), rules=ONE, headers=["draft-11", "draft-6"]
     )
-    headers = (await get(made)).headers
+    headers = (await get(limited)).headers
     assert headers.get_list("ratelimit-limit") == ["7"]
     assert headers.get_list("ratelimit") == ['"theirs";r=1;t=1', '"one";r=0;t=3600']
     assert headers["ratelimit-remaining"] == "0"
@@ -104,29 +105,29 @@ async def test_headers_of_the_application_are_kept_once(server: FakeServer) -> N
 # -- WSGI -----------------------------------------------------------------------------------------
 
 
-def test_wsgi_answers_head_without_a_body(server: FakeServer) -> None:
-    made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=ONE)
-    wsgi_get(made)
-    denied = wsgi_get(made)
-    status, headers, body = wsgi_get(made, REQUEST_METHOD="HEAD")
+def test_wsgi_responds_to_head_without_a_body(server: FakeServer) -> None:
+    limited = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=ONE)
+    wsgi_get(limited)
+    denied = wsgi_get(limited)
+    status, headers, body = wsgi_get(limited, REQUEST_METHOD="HEAD")
     assert (status, headers, body) == (*denied[:2], b"")
     assert int(headers["content-length"]) == len(denied[2])
 
 
 def test_wsgi_has_the_options_of_asgi(server: FakeServer) -> None:
-    def on_denied(request: Request, decision: Any, answer: Response) -> Response:
-        return Response(499, {**answer.headers, "X-Path": request.path}, b"slower")
+    def on_denied(request: Request, decision: Any, response: Response) -> Response:
+        return Response(499, {**response.headers, "X-Path": request.path}, b"slower")
 
-    made = WsgiMiddleware(
+    limited = WsgiMiddleware(
         wsgi_app, limiter=server.limiter(), rules=[API, (fixed("day", 9, "1d"), lambda _: "acme")],
         cost=lambda request: int(request.header("x-cost") or 1), tag=lambda request: "t",
         skip=lambda request: request.path == "/health", headers=["draft-6", "x-ratelimit"],
         on_denied=on_denied, degraded_header="X-Degraded",
     )  # fmt: skip
     health = {"SCRIPT_NAME": "", "PATH_INFO": "/health"}
-    assert wsgi_get(made, **health, HTTP_X_DEGRADED="1")[2] == b"None None"
+    assert wsgi_get(limited, **health, HTTP_X_DEGRADED="1")[2] == b"None None"
     assert server.calls == []
-    _, headers, body = wsgi_get(made, HTTP_X_COST="4", HTTP_X_DEGRADED="1")
+    _, headers, body = wsgi_get(limited, HTTP_X_COST="4", HTTP_X_DEGRADED="1")
     assert body == b"2 None"
     assert (headers["ratelimit-remaining"], headers["x-ratelimit-limit"]) == ("2", "6")
     assert "ratelimit" not in headers
@@ -136,7 +137,7 @@ def test_wsgi_has_the_options_of_asgi(server: FakeServer) -> None:
     )  # fmt: skip
     server.limiter().check(gcra("api", 6, 10, "60s"), "192.0.2.7", 6, tag="t")
     server.limiter().check(gcra("api", 6, 10, "60s"), "192.0.2.7", 2, tag="t")
-    status, headers, body = wsgi_get(made, SCRIPT_NAME="", PATH_INFO="/x")
+    status, headers, body = wsgi_get(limited, SCRIPT_NAME="", PATH_INFO="/x")
     assert (status[:3], headers["x-path"], body) == ("499", "/x", b"slower")
     assert headers["ratelimit-remaining"] == "0"
 
@@ -153,8 +154,8 @@ def test_wsgi_releases_the_lease_even_if_closing_the_body_fails(
         start("200 OK", [("Content-Type", "text/plain")])
         return Broken([b"part"]) if closes else [b"part"]
 
-    made = WsgiMiddleware(streams, limiter=server.limiter(), rules=JOBS)
-    body: Any = made({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
+    limited = WsgiMiddleware(streams, limiter=server.limiter(), rules=JOBS)
+    body: Any = limited({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
     assert (list(body), released(server)) == ([b"part"], 0)
     if closes:
         with pytest.raises(OSError, match="gone"):

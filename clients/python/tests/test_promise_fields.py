@@ -45,16 +45,16 @@ def test_r_calls_within_t_seconds_are_not_denied(shared_server: Server, rule: Ru
 
     with Limiter(shared_server.client(), timeout_ms=60_000) as limiter:
         for turn in range(20):
-            told = limiter.check(rule, str(turn))
+            decision = limiter.check(rule, str(turn))
             for _ in range(chance.randrange(8)):
                 pause(chance.choice((1, 700, 4000)))
-                told = limiter.check(rule, str(turn))
-            if not told:
+                decision = limiter.check(rule, str(turn))
+            if not decision:
                 continue
-            fields = re.fullmatch(r'".*";r=(\d+);t=(\d+)', told.headers()["RateLimit"])
+            fields = re.fullmatch(r'".*";r=(\d+);t=(\d+)', decision.headers()["RateLimit"])
             assert fields is not None
             left, within_ms = int(fields[1]), int(fields[2]) * 1000
-            assert left == told.remaining
+            assert left == decision.remaining
             instants = sorted(chance.randint(1, within_ms) for _ in range(left))
             for before, at in zip([0, *instants], instants, strict=False):
                 if at > before:

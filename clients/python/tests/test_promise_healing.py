@@ -24,7 +24,7 @@ pytestmark = pytest.mark.live
 API = gcra("api", 1000, 1000, "60s")
 MANY = 12
 # The time within which every client decides by the server again. The breaker's pause is 1.2 s at
-# most; on a busy machine an answer may be late, which costs one more pause. The timelines have the
+# most; on a busy machine a reply may be late, which costs one more pause. The timelines have the
 # exact times.
 HEALED_S = 6
 SYNC: dict[str, Any] = {"redis": redis.Redis, "valkey": valkey.Valkey}
@@ -33,9 +33,9 @@ ASYNC: dict[str, Any] = {"redis": redis.asyncio.Redis, "valkey": valkey.asyncio.
 
 @pytest.fixture
 def proxy(shared_server: Server) -> Iterator[Proxy]:
-    made = Proxy(shared_server.port)
-    yield made
-    made.close()
+    opened = Proxy(shared_server.port)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def warm(limiter: AsyncLimiter) -> None:
 # -- connections that fall silent ----------------------------------------------------------------
 
 
-# -- a demoted primary, and a node that is away ----------------------------------------------------
+# -- a demoted primary, and a node that is down ----------------------------------------------------
 
 
 def to_replica(server: Server) -> None:
@@ -134,7 +134,7 @@ async def test_a_busy_program_with_a_cold_pool_degrades_no_call(
         pool: Any = limiter._transport._sockets.pool  # type: ignore[attr-defined]
         make, blocks = pool._make, iter([True])
 
-        def made() -> Any:
+        def make_blocking() -> Any:
             connection = make()
             act = getattr(connection, blocks_after)
 
@@ -147,7 +147,7 @@ async def test_a_busy_program_with_a_cold_pool_degrades_no_call(
             setattr(connection, blocks_after, then_blocks)
             return connection
 
-        pool._make = made
+        pool._make = make_blocking
         found = await asyncio.gather(*(limiter.check(API, "42") for _ in range(MANY)))
         assert {one.source for one in found} == {"server"}
         assert not next(blocks, False)

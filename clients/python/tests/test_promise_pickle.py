@@ -74,7 +74,7 @@ class OwnDenied(Denied):
 
 
 def refused() -> Unavailable:
-    error = counted("no answer", "timeout", sent=True)
+    error = counted("no reply", "timeout", sent=True)
     error.add_note("at noon")
     return error
 
@@ -103,16 +103,16 @@ WAYS: list[Callable[[Any], Any]] = [
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_values_survive_pickle_and_copy(value: Any) -> None:
     for way in WAYS:
-        made = way(value)
-        assert (type(made), made, repr(made)) == (type(value), value, repr(value))
+        copied = way(value)
+        assert (type(copied), copied, repr(copied)) == (type(value), value, repr(value))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_errors_survive_pickle_and_copy(error: Exception) -> None:
     for way in WAYS:
-        made = way(error)
-        assert (type(made), made.args, str(made)) == (type(error), error.args, str(error))
-        assert made.__dict__ == error.__dict__
+        copied = way(error)
+        assert (type(copied), copied.args, str(copied)) == (type(error), error.args, str(error))
+        assert copied.__dict__ == error.__dict__
 
 
 def job() -> None:

@@ -34,7 +34,7 @@ LIMIT, HERD = 1000, 10_000
 DAY = fixed("day", LIMIT, "1h")
 # On a busy machine a herd takes longer than half of the default time, and a stall than it should.
 BUSY: Any = {"silence_ms": 2000, "timeout_ms": 20_000}
-# Ample, so that only a call without an answer may be decided by on_error.
+# Ample, so that on_error may decide only a call without a reply.
 FREE = fixed("free", 10**9, "1h")
 
 
@@ -66,7 +66,7 @@ def test_a_cold_herd_of_64_threads_gets_the_limit(shared_server: Server) -> None
         assert_held(list(pool.map(lambda _: limiter.check(DAY, "42"), range(HERD))))
 
 
-def test_writes_that_are_paused_end_alone_while_peeks_are_answered(alone: Server) -> None:
+def test_writes_that_are_paused_end_alone_while_peeks_get_replies(alone: Server) -> None:
     with Limiter(alone.client(), timeout_ms=600, silence_ms=200) as limiter:
         limiter.ready()
         alone.command("CLIENT", "PAUSE", "2000", "WRITE")
@@ -103,10 +103,10 @@ def user(request: Any) -> str | None:
 def asgi(port: int, limiter: AsyncLimiter) -> Iterator[int]:
     """Serves an application behind the middleware for ASGI. Returns its port."""
 
-    async def answer(request: Request) -> PlainTextResponse:
+    async def respond(request: Request) -> PlainTextResponse:
         return PlainTextResponse("served")
 
-    site = Starlette(routes=[Route("/", answer)])
+    site = Starlette(routes=[Route("/", respond)])
     app = RateLimitMiddleware(site, limiter=limiter, rules=RULE, key=user)
     with served(app, limiter) as listening:
         yield listening
@@ -116,11 +116,11 @@ def asgi(port: int, limiter: AsyncLimiter) -> Iterator[int]:
 def wsgi(port: int, limiter: Limiter) -> Iterator[int]:
     """Serves an application behind the middleware for WSGI. Returns its port."""
 
-    def answer(environ: Any, start_response: Callable[..., Any]) -> list[bytes]:
+    def respond(environ: Any, start_response: Callable[..., Any]) -> list[bytes]:
         start_response("200 OK", [("Content-Type", "text/plain")])
         return [b"served"]
 
-    with served_wsgi(WsgiMiddleware(answer, limiter=limiter, rules=RULE, key=user)) as listening:
+    with served_wsgi(WsgiMiddleware(respond, limiter=limiter, rules=RULE, key=user)) as listening:
         yield listening
 
 

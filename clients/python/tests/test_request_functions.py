@@ -66,14 +66,14 @@ class AsyncUser:
 @pytest.fixture
 async def limiter(shared_server: Server) -> AsyncIterator[AsyncLimiter]:
     client = redis.asyncio.Redis(port=shared_server.port)
-    async with AsyncLimiter(client, timeout_ms=60_000) as made:
-        yield made
+    async with AsyncLimiter(client, timeout_ms=60_000) as opened:
+        yield opened
 
 
 @pytest.fixture
 def sync_limiter(shared_server: Server) -> Iterator[Limiter]:
-    with Limiter(shared_server.client(), timeout_ms=60_000) as made:
-        yield made
+    with Limiter(shared_server.client(), timeout_ms=60_000) as opened:
+        yield opened
 
 
 async def home(scope: Any, receive: Any, send: Any) -> None:
@@ -87,8 +87,8 @@ async def test_functions_of_the_request_choose_rule_cost_and_key(
 ) -> None:
     rule, units, key = functions
     app = RateLimitMiddleware(home, limiter=limiter, rules=[rule, DAY], key=key, cost=units)
-    answers = [await get(app, x_plan=name, x_user="a") for name in ("free", "free", "paid")]
-    assert [one.status_code for one in answers] == [200, 429, 200]
+    responses = [await get(app, x_plan=name, x_user="a") for name in ("free", "free", "paid")]
+    assert [one.status_code for one in responses] == [200, 429, 200]
     dear = await get(app, x_plan="paid", x_user="a", x_cost="2")
     assert dear.headers["ratelimit"] == '"paid";r=0;t=3600, "day";r=96;t=86400'
     # Without a plan only the other rule applies.
@@ -103,9 +103,9 @@ async def test_functions_of_the_request_choose_rule_cost_and_key(
 
 def test_wsgi_takes_the_same_functions(sync_limiter: Limiter) -> None:
     app = WsgiMiddleware(wsgi_app, limiter=sync_limiter, rules=plan, key=user, cost=cost)
-    asked = [{"HTTP_X_PLAN": name, "HTTP_X_USER": "a"} for name in ("free", "free", "paid")]
-    assert [wsgi_get(app, **one)[0][:3] for one in asked] == ["200", "429", "200"]
-    status, headers, _ = wsgi_get(app, **asked[2], HTTP_X_COST="2")
+    requests = [{"HTTP_X_PLAN": name, "HTTP_X_USER": "a"} for name in ("free", "free", "paid")]
+    assert [wsgi_get(app, **one)[0][:3] for one in requests] == ["200", "429", "200"]
+    status, headers, _ = wsgi_get(app, **requests[2], HTTP_X_COST="2")
     assert (status[:3], headers["ratelimit"]) == ("200", '"paid";r=0;t=3600')
     status, headers, _ = wsgi_get(app, HTTP_X_USER="a")
     assert (status[:3], "ratelimit" in headers) == ("200", False)
@@ -124,7 +124,7 @@ async def async_from_headers(request: Request) -> str:
 
 
 @pytest.mark.parametrize("key", [user, from_headers, async_user, async_from_headers])
-async def test_a_request_without_the_header_of_the_key_is_answered_400(
+async def test_a_request_without_the_header_of_the_key_gets_400(
     limiter: AsyncLimiter, key: Any
 ) -> None:
     app = RateLimitMiddleware(home, limiter=limiter, rules=[plan, DAY], key=key)
@@ -137,7 +137,7 @@ async def test_a_request_without_the_header_of_the_key_is_answered_400(
     assert [(await get(app)).status_code for _ in range(2)] == [200, 429]
 
 
-def test_wsgi_answers_400_without_the_header_of_the_key(sync_limiter: Limiter) -> None:
+def test_wsgi_responds_with_400_without_the_header_of_the_key(sync_limiter: Limiter) -> None:
     for key in (user, from_environ):
         app = WsgiMiddleware(wsgi_app, limiter=sync_limiter, rules=DAY, key=key)
         assert wsgi_get(app)[0] == "400 Bad Request"

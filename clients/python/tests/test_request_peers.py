@@ -54,35 +54,35 @@ def test_a_first_test_with_starlettes_client_passes(
     client = test_client(app(server))
     assert [client.get("/").status_code for _ in range(7)] == [200] * 6 + [429]
     assert set(keys(server)) == {"rl:api:peer%3A"}
-    told = [one.getMessage() for one in caplog.records if "peer" in one.getMessage()]
-    assert len(told) == 1
-    assert 'trusted_proxies=["unix"]' in told[0]
+    logged = [one.getMessage() for one in caplog.records if "peer" in one.getMessage()]
+    assert len(logged) == 1
+    assert 'trusted_proxies=["unix"]' in logged[0]
 
 
 def test_a_first_test_of_a_fastapi_route_passes(server: FakeServer, test_client: Any) -> None:
-    made, limits = FastAPI(), RateLimits(server.async_limiter())
-    limits.install(made)
-    made.get("/", dependencies=[Depends(limits.limit(ONE))])(lambda: None)
-    client = test_client(made)
+    routed, limits = FastAPI(), RateLimits(server.async_limiter())
+    limits.install(routed)
+    routed.get("/", dependencies=[Depends(limits.limit(ONE))])(lambda: None)
+    client = test_client(routed)
     assert [client.get("/").status_code for _ in range(2)] == [200, 429]
 
 
 @pytest.mark.anyio
 async def test_uvicorn_on_a_unix_socket_has_a_subject(server: FakeServer, tmp_path: Path) -> None:
     proxied = app(server, trusted_proxies=["unix"])
-    for made, expected in ((app(server), "rl:api:peer%3A"), (proxied, "rl:api:198.51.100.1")):
+    for site, expected in ((app(server), "rl:api:peer%3A"), (proxied, "rl:api:198.51.100.1")):
         path = str(tmp_path / str(len(server.calls)))
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(path)
             listening.listen()
-            serving = uvicorn.Server(uvicorn.Config(made, log_level="critical", lifespan="off"))
+            serving = uvicorn.Server(uvicorn.Config(site, log_level="critical", lifespan="off"))
             task = asyncio.create_task(serving.serve([listening]))
             transport = httpx.AsyncHTTPTransport(uds=path)
             async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
-                answer = await client.get("/", headers={"X-Forwarded-For": "198.51.100.1"})
+                response = await client.get("/", headers={"X-Forwarded-For": "198.51.100.1"})
             serving.should_exit = True
             await task
-        assert (answer.status_code, keys(server)[-1]) == (200, expected)
+        assert (response.status_code, keys(server)[-1]) == (200, expected)
 
 
 @pytest.mark.anyio
@@ -101,21 +101,21 @@ async def test_a_peer_without_an_address_is_a_subject_of_its_own(
 
 @pytest.mark.anyio
 async def test_a_trusted_unix_socket_without_the_field_is_a_subject(server: FakeServer) -> None:
-    made = app(server, trusted_proxies=["unix"])
-    assert (await get(made, peer=None)).status_code == 200
+    limited = app(server, trusted_proxies=["unix"])
+    assert (await get(limited, peer=None)).status_code == 200
     # An empty list has empty entries, as in the other languages.
     for value, status in ((" \t", 200), (" , ", 400), ("unknown", 400)):
-        assert (await get(made, peer=None, x_forwarded_for=value)).status_code == status
+        assert (await get(limited, peer=None, x_forwarded_for=value)).status_code == status
 
 
 @pytest.mark.anyio
 async def test_a_key_needs_no_address_and_warns_of_none(
     server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = app(server, key=key_of("X-User"), anonymous=ONE)
-    assert (await get(made, peer=None, x_user="a")).status_code == 200
+    limited = app(server, key=key_of("X-User"), anonymous=ONE)
+    assert (await get(limited, peer=None, x_user="a")).status_code == 200
     assert caplog.records == []
-    assert (await get(made, peer=None)).status_code == 200
+    assert (await get(limited, peer=None)).status_code == 200
     assert keys(server)[-1] == "rl:one:peer%3A"
     assert [one.levelno for one in caplog.records] == [logging.WARNING]
 
@@ -127,11 +127,11 @@ async def from_body(request: Request) -> Any:
 @pytest.mark.anyio
 @pytest.mark.parametrize("body", ['{"user"', "", "\xff", "[" * 100_000, "[]", '{"user": []}'])
 async def test_a_body_that_cannot_be_read_has_no_subject(server: FakeServer, body: str) -> None:
-    made, limits = FastAPI(), RateLimits(server.async_limiter())
-    limits.install(made)
+    routed, limits = FastAPI(), RateLimits(server.async_limiter())
+    limits.install(routed)
     limit = limits.limit(ONE, key=from_body)
-    made.post("/", dependencies=[Depends(limit)])(lambda: None)
-    transport = httpx.ASGITransport(made, raise_app_exceptions=False)
+    routed.post("/", dependencies=[Depends(limit)])(lambda: None)
+    transport = httpx.ASGITransport(routed, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
         assert (await client.post("/", content=body.encode("latin-1"))).status_code == 400
         assert (await client.post("/", content='{"user": 0}')).status_code == 200

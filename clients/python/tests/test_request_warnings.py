@@ -27,7 +27,7 @@ from redis_throttle_client.rest_framework import RateLimitThrottle
 pytestmark = pytest.mark.anyio
 DAY = fixed("day", 100, "1d")
 FORWARDED = "198.51.100.1"
-Ask = Callable[..., Any]
+SendRequest = Callable[..., Any]
 
 
 async def of_asgi(
@@ -39,19 +39,19 @@ async def of_asgi(
 async def of_wsgi(
     server: FakeServer, fields: dict[str, str], rule: Rule = DAY, **options: Any
 ) -> int:
-    made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=rule, **options)
+    limited = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=rule, **options)
     environ = {f"HTTP_{name.upper()}": value for name, value in fields.items()}
-    return int(wsgi_get(made, **environ)[0][:3])
+    return int(wsgi_get(limited, **environ)[0][:3])
 
 
 async def of_fastapi(
     server: FakeServer, fields: dict[str, str], rule: Rule = DAY, **options: Any
 ) -> int:
     proxies = {name: options.pop(name) for name in ("trusted_proxies",) if name in options}
-    made, limits = FastAPI(), RateLimits(server.async_limiter(), **proxies)
-    limits.install(made)
-    made.get("/", dependencies=[Depends(limits.limit(rule, **options))])(lambda: None)
-    return (await get(made, **fields)).status_code
+    routed, limits = FastAPI(), RateLimits(server.async_limiter(), **proxies)
+    limits.install(routed)
+    routed.get("/", dependencies=[Depends(limits.limit(rule, **options))])(lambda: None)
+    return (await get(routed, **fields)).status_code
 
 
 async def of_rest_framework(
@@ -61,15 +61,15 @@ async def of_rest_framework(
     members: Any = {name: staticmethod(one) for name, one in functions.items()}
     own = {"limiter": server.limiter(), "rules": rule, **options, **members}
     throttle = type("Throttle", (RateLimitThrottle,), own)
-    answer = {"throttle_classes": (throttle,), "get": lambda self, request: Response()}
-    view: Any = type("View", (APIView,), answer)
+    members_of_view = {"throttle_classes": (throttle,), "get": lambda self, request: Response()}
+    view: Any = type("View", (APIView,), members_of_view)
     environ: Any = {f"HTTP_{name.upper()}": value for name, value in fields.items()}
     status: int = view.as_view()(RequestFactory().get("/", **environ)).status_code
     return status
 
 
 ADAPTERS = pytest.mark.parametrize(
-    "ask", [of_asgi, of_wsgi, of_fastapi, of_rest_framework], ids=lambda one: one.__name__
+    "send_request", [of_asgi, of_wsgi, of_fastapi, of_rest_framework], ids=lambda one: one.__name__
 )
 
 
@@ -78,7 +78,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "_warned", Once())
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == "redis_throttle_client"]
 
 
@@ -96,12 +96,12 @@ def third(request: Any) -> Any:
 
 @ADAPTERS
 async def test_each_broken_function_is_logged_once_by_its_name(
-    ask: Ask, caplog: pytest.LogCaptureFixture
+    send_request: SendRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = FakeServer()
     for options in ({"key": first}, {"key": second}, {"key": lambda _: "a", "tag": third}) * 2:
-        assert await ask(server, {}, **options) == 400
-    assert told(caplog) == [
+        assert await send_request(server, {}, **options) == 400
+    assert logged(caplog) == [
         f"the key function {__name__}.first failed, so its requests have no subject",
         f"the key function {__name__}.second returned a list, which is no subject: 400",
         f"the tag function {__name__}.third returned a dict, which is no subject: 400",
@@ -118,44 +118,44 @@ async def test_a_throttle_with_a_broken_method_is_logged_once(
         def key(self, request: Any) -> Any:
             return 1.5
 
-    answer = {"throttle_classes": (Own,), "get": lambda self, request: Response()}
-    view: Any = type("View", (APIView,), answer)
-    made = view.as_view()
-    assert [made(RequestFactory().get("/")).status_code for _ in range(3)] == [400] * 3
-    assert len(told(caplog)) == 1
+    members_of_view = {"throttle_classes": (Own,), "get": lambda self, request: Response()}
+    view: Any = type("View", (APIView,), members_of_view)
+    respond = view.as_view()
+    assert [respond(RequestFactory().get("/")).status_code for _ in range(3)] == [400] * 3
+    assert len(logged(caplog)) == 1
 
 
 async def test_functions_without_end_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     server = FakeServer()
     for _ in range(MOST_FUNCTIONS + 10):
         assert await of_asgi(server, {}, key=lambda request: 1.5) == 400
-    assert len(told(caplog)) == MOST_FUNCTIONS
+    assert len(logged(caplog)) == MOST_FUNCTIONS
     # Other warnings are logged still.
     assert await of_asgi(server, {"x_forwarded_for": FORWARDED}) == 200
-    assert len(told(caplog)) == MOST_FUNCTIONS + 1
+    assert len(logged(caplog)) == MOST_FUNCTIONS + 1
 
 
 @ADAPTERS
 async def test_a_header_of_a_proxy_that_is_not_trusted_is_logged_once(
-    ask: Ask, caplog: pytest.LogCaptureFixture
+    send_request: SendRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, fields = FakeServer(), {"x_forwarded_for": FORWARDED}
     quiet: list[dict[str, Any]] = [
         {"trusted_proxies": []}, {"trusted_proxies": ["10.0.0.0/8"]}, {"key": lambda _: "a"},
     ]  # fmt: skip
     for options in quiet:
-        assert await ask(server, fields, **options) == 200
-    assert await ask(server, {}) == 200
-    assert told(caplog) == []
-    assert [await ask(server, fields) for _ in range(2)] == [200, 200]
-    assert len(told(caplog)) == 1
-    assert told(caplog)[0].startswith("X-Forwarded-For arrived, but no proxy is trusted")
+        assert await send_request(server, fields, **options) == 200
+    assert await send_request(server, {}) == 200
+    assert logged(caplog) == []
+    assert [await send_request(server, fields) for _ in range(2)] == [200, 200]
+    assert len(logged(caplog)) == 1
+    assert logged(caplog)[0].startswith("X-Forwarded-For arrived, but no proxy is trusted")
 
 
 @ADAPTERS
 async def test_the_rule_of_the_anonymous_warns_of_a_proxy_too(
-    ask: Ask, caplog: pytest.LogCaptureFixture
+    send_request: SendRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     options: Any = {"key": lambda _: None, "anonymous": fixed("others", 5, "1h")}
-    assert await ask(FakeServer(), {"x_forwarded_for": FORWARDED}, **options) == 200
-    assert len(told(caplog)) == 1
+    assert await send_request(FakeServer(), {"x_forwarded_for": FORWARDED}, **options) == 200
+    assert len(logged(caplog)) == 1

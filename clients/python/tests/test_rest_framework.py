@@ -196,9 +196,9 @@ def site() -> Iterator[httpx.Client]:
 @pytest.fixture
 def limiter(shared_server: Server) -> Iterator[Limiter]:
     """Gives the throttles a limiter of the server."""
-    with Limiter(shared_server.client(), timeout_ms=60_000) as made:
-        use(made)
-        yield made
+    with Limiter(shared_server.client(), timeout_ms=60_000) as opened:
+        use(opened)
+        yield opened
 
 
 def use(limiter: Limiter) -> None:
@@ -207,11 +207,11 @@ def use(limiter: Limiter) -> None:
 
 
 def test_a_view_is_limited_with_headers(site: httpx.Client, limiter: Limiter) -> None:
-    answers = [site.get("/") for _ in range(7)]
-    assert [one.status_code for one in answers] == [200] * 6 + [429]
-    assert answers[0].json() == {"left": 5}
-    assert answers[0].headers["ratelimit"] == '"api";r=5;t=6'
-    denied = answers[-1]
+    responses = [site.get("/") for _ in range(7)]
+    assert [one.status_code for one in responses] == [200] * 6 + [429]
+    assert responses[0].json() == {"left": 5}
+    assert responses[0].headers["ratelimit"] == '"api";r=5;t=6'
+    denied = responses[-1]
     assert denied.headers["retry-after"] == "6"
     assert denied.headers["cache-control"] == "no-store"
     assert denied.headers["ratelimit-policy"] == '"api";q=6;w=36'
@@ -237,7 +237,7 @@ def test_all_rules_of_a_throttle_are_one_call(
     assert (missing.status_code, list(missing.json())) == (400, ["detail"])
 
 
-def test_a_cost_is_400_if_invalid_413_above_the_limit_and_503_without_an_answer(
+def test_a_cost_is_400_if_invalid_413_above_the_limit_and_503_without_the_server(
     site: httpx.Client, limiter: Limiter
 ) -> None:
     assert site.get("/me?cost=-1", headers={"X-User": "alice"}).status_code == 400
@@ -255,8 +255,8 @@ def test_a_cost_is_400_if_invalid_413_above_the_limit_and_503_without_an_answer(
 def test_several_throttles_of_a_view_add_their_fields(
     site: httpx.Client, limiter: Limiter
 ) -> None:  # fmt: skip
-    answer = site.get("/two", headers={"X-Plan": "free"})
-    assert answer.headers["ratelimit"] == '"api";r=5;t=6, "day";r=2;t=86400'
+    response = site.get("/two", headers={"X-Plan": "free"})
+    assert response.headers["ratelimit"] == '"api";r=5;t=6, "day";r=2;t=86400'
 
 
 def test_a_login_limiter_counts_failed_logins(site: httpx.Client, limiter: Limiter) -> None:
@@ -264,7 +264,7 @@ def test_a_login_limiter_counts_failed_logins(site: httpx.Client, limiter: Limit
         return site.post("/login", json=password).status_code
 
     assert [log_in("right") for _ in range(4)] == [200] * 4
-    # Django answers an error of the view with 500.
+    # Django responds to an error of the view with 500.
     assert log_in("raise") == 500
     assert [log_in("wrong") for _ in range(2)] == [403, 429]
 
@@ -277,8 +277,8 @@ def test_a_request_whose_body_is_cut_counts(
     for each in (outcomes, begun, ended):
         each.clear()
     for _ in range(2):
-        told = cut(port, begun, path="/upload", resets=resets)
-        assert resets or b" 400 " in told.partition(b"\r\n")[0]
+        response = cut(port, begun, path="/upload", resets=resets)
+        assert resets or b" 400 " in response.partition(b"\r\n")[0]
     until(lambda: len(ended) == 2)
     assert outcomes == []
     assert site.post("/upload", json=[]).status_code == 429
@@ -299,7 +299,7 @@ def test_a_complete_body_is_no_cut(site: httpx.Client, limiter: Limiter) -> None
     assert [one.status for one in outcomes] == [400] * 4
 
 
-def test_invalid_classes_are_refused_when_they_are_made() -> None:
+def test_invalid_classes_are_refused_when_they_are_created() -> None:
     async def key(self: Any, request: Request) -> str:
         return "a"
 

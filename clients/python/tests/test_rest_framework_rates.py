@@ -25,33 +25,33 @@ RATES = {"burst": "2/min", "none": None, "zero": "0/hour", "x": "1/s", "month": 
 
 @pytest.fixture
 def limiter(shared_server: Server) -> Any:
-    with Limiter(shared_server.client(), timeout_ms=60_000) as made:
-        yield made
+    with Limiter(shared_server.client(), timeout_ms=60_000) as opened:
+        yield opened
 
 
 def view(throttle: Any, **members: Any) -> Any:
-    def answer(self: Any, request: Any) -> Response:
+    def respond(self: Any, request: Any) -> Response:
         return Response()
 
-    named = {"throttle_classes": (throttle,), "get": answer, **members}
-    made: Any = type("View", (APIView,), named)
-    return made.as_view()
+    named = {"throttle_classes": (throttle,), "get": respond, **members}
+    kind: Any = type("View", (APIView,), named)
+    return kind.as_view()
 
 
 def throttle(limiter: Limiter, base: Any = RateLimitThrottle, **members: Any) -> Any:
     return type("Own", (base,), {"limiter": limiter, "THROTTLE_RATES": RATES, **members})
 
 
-def got(made: Any, user: Any = None, peer: str = "192.0.2.1") -> Any:
+def got(site: Any, user: Any = None, peer: str = "192.0.2.1") -> Any:
     request = RequestFactory().get("/", REMOTE_ADDR=peer)
     if user is not None:
         known: Any = SimpleNamespace(pk=user, is_authenticated=True)
         force_authenticate(request, known)
-    return made(request)
+    return site(request)
 
 
-def statuses(made: Any, times: int, **given: Any) -> list[int]:
-    return [got(made, **given).status_code for _ in range(times)]
+def statuses(site: Any, times: int, **given: Any) -> list[int]:
+    return [got(site, **given).status_code for _ in range(times)]
 
 
 def keys(server: Server) -> set[bytes]:
@@ -64,31 +64,31 @@ def keys(server: Server) -> set[bytes]:
 def test_a_rate_counts_the_requests_of_a_user_as_the_framework_does(
     limiter: Limiter, shared_server: Server, members: Any
 ) -> None:
-    made = view(throttle(limiter, **members))
-    assert statuses(made, 2, user=1) == [200, 200]
+    site = view(throttle(limiter, **members))
+    assert statuses(site, 2, user=1) == [200, 200]
     shared_server.advance("59s")
-    denied = got(made, user=1)
+    denied = got(site, user=1)
     # Both requests stay in the window until the minute is over.
     assert (denied.status_code, denied.headers["Retry-After"]) == (429, "1")
-    assert statuses(made, 1, user=2) == [200]
+    assert statuses(site, 1, user=2) == [200]
     shared_server.advance("1s")
-    assert statuses(made, 3, user=1) == [200, 200, 429]
+    assert statuses(site, 3, user=1) == [200, 200, 429]
     name = members.get("scope", "Own").encode()
     assert keys(shared_server) == {b"rl:%b:user%%3A1" % name, b"rl:%b:user%%3A2" % name}
 
 
 def test_the_key_is_the_user_and_else_the_address(limiter: Limiter, shared_server: Server) -> None:
-    made = view(throttle(limiter, rate="1/day"))
-    assert statuses(made, 2, user="192.0.2.1") == [200, 429]
-    assert statuses(made, 2) == [200, 429]
-    assert statuses(made, 1, peer="192.0.2.2") == [200]
-    assert statuses(made, 1, peer="") == [200]
+    site = view(throttle(limiter, rate="1/day"))
+    assert statuses(site, 2, user="192.0.2.1") == [200, 429]
+    assert statuses(site, 2) == [200, 429]
+    assert statuses(site, 1, peer="192.0.2.2") == [200]
+    assert statuses(site, 1, peer="") == [200]
     assert keys(shared_server) == {
         b"rl:Own:user%3A192.0.2.1", b"rl:Own:192.0.2.1", b"rl:Own:192.0.2.2", b"rl:Own:peer%3A",
     }  # fmt: skip
     # Rules have the same key.
-    made = view(throttle(limiter, rules=gcra("api", 1, 1, "1d")))
-    assert statuses(made, 2, user=7) == [200, 429]
+    site = view(throttle(limiter, rules=gcra("api", 1, 1, "1d")))
+    assert statuses(site, 2, user=7) == [200, 429]
     assert b"rl:api:user%3A7" in keys(shared_server)
 
 
@@ -105,8 +105,8 @@ def test_the_rate_none_is_no_limit_and_0_denies(limiter: Limiter, shared_server:
 
 def test_a_view_has_the_rate_of_its_throttle_scope(limiter: Limiter, shared_server: Server) -> None:
     scoped = throttle(limiter, ScopedRateLimitThrottle)
-    made = {name: view(scoped, throttle_scope=name) for name in ("burst", "x", "none", "zero")}
-    found = {name: statuses(one, 3, user=1) for name, one in made.items()}
+    sites = {name: view(scoped, throttle_scope=name) for name in ("burst", "x", "none", "zero")}
+    found = {name: statuses(one, 3, user=1) for name, one in sites.items()}
     assert found == {
         "burst": [200, 200, 429], "x": [200, 429, 429], "none": [200] * 3, "zero": [429] * 3,
     }  # fmt: skip
@@ -123,29 +123,29 @@ def test_a_view_has_the_rate_of_its_throttle_scope(limiter: Limiter, shared_serv
      ("1/hour", 3600), ("1/d", 86_400), ("1/days", 86_400), ("1 per 2 hours", 7200), ("1/90s", 90)],
 )  # fmt: skip
 def test_rates_of_the_framework(limiter: Limiter, rate: str, seconds: int) -> None:
-    made = view(throttle(limiter, rate=rate))
-    assert got(made).status_code == 200
-    assert got(made).headers["Retry-After"] == str(seconds)
+    site = view(throttle(limiter, rate=rate))
+    assert got(site).status_code == 200
+    assert got(site).headers["Retry-After"] == str(seconds)
 
 
 def test_the_longest_retry_time_of_several_throttles_is_sent(limiter: Limiter) -> None:
     rates = {"a": "1/s", "b": "1/min", "c": "1/s"}
     classes = [throttle(limiter, rate=rate, scope=scope) for scope, rate in rates.items()]
-    made = view(None, throttle_classes=classes)
-    assert statuses(made, 2) == [200, 429]
-    assert got(made).headers["Retry-After"] == "60"
+    site = view(None, throttle_classes=classes)
+    assert statuses(site, 2) == [200, 429]
+    assert got(site).headers["Retry-After"] == "60"
 
 
 def test_a_denial_replaces_a_date_that_the_view_sends_for_retries(limiter: Limiter) -> None:
     date = {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}
-    made = view(throttle(limiter, rate="1/min"), default_response_headers=date)
-    assert [got(made).headers["Retry-After"] for _ in range(2)] == [date["Retry-After"], "60"]
+    site = view(throttle(limiter, rate="1/min"), default_response_headers=date)
+    assert [got(site).headers["Retry-After"] for _ in range(2)] == [date["Retry-After"], "60"]
 
 
 @pytest.mark.parametrize(
     "rate", ["3", "3/", "/min", "3/month", "3/mo", "3/year", "3/5", "a/min", "1.5/min", "", 3]
 )
-def test_rates_that_are_none_fail_when_the_class_is_made(rate: Any) -> None:
+def test_rates_that_are_none_fail_when_the_class_is_created(rate: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^rate: "):
         throttle(SOME, rate=rate)
 
@@ -156,7 +156,9 @@ def test_rates_that_are_none_fail_when_the_class_is_made(rate: Any) -> None:
      ("get_cache_key", "key"), ("get_ident", "key"), ("cache", "limiter"),
      ("parse_rate", "rate"), ("on_denied", "EXCEPTION_HANDLER"), ("NUM_PROXIES", "trusted_prox")],
 )  # fmt: skip
-def test_members_that_would_be_ignored_fail_when_the_class_is_made(name: str, instead: str) -> None:
+def test_members_that_would_be_ignored_fail_when_the_class_is_created(
+    name: str, instead: str
+) -> None:
     member = {name: lambda self, request, view: "a"}
     mixin: Any = type("Mixin", (), member)
     wrong: list[tuple[tuple[type, ...], dict[str, Any]]] = [
@@ -184,7 +186,7 @@ def test_a_base_class_says_what_it_needs() -> None:
             base()
 
 
-def test_classes_with_two_limits_fail_when_they_are_made() -> None:
+def test_classes_with_two_limits_fail_when_they_are_created() -> None:
     rule = gcra("api", 1, 1, "1d")
     wrong: list[tuple[str, Any, dict[str, Any]]] = [
         ("rules", RateLimitThrottle, {"rules": rule, "rate": "3/min"}),

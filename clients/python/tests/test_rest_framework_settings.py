@@ -42,7 +42,7 @@ class Uploads(APIView):
 
 urlpatterns = [path("", api_view()(lambda request: Response())), path("uploads", Uploads.as_view())]
 """
-ASKED = """
+REQUESTS = """
 import django
 django.setup()
 from django.test import Client
@@ -52,7 +52,7 @@ print([Client().get(path).status_code for path in ("/uploads", "/uploads", "/", 
 
 @pytest.mark.parametrize(
     ("command", "printed"),
-    [(["-m", "django", "check"], "no issues"), (["-c", ASKED], "[200, 429, 429, 429]"),
+    [(["-m", "django", "check"], "no issues"), (["-c", REQUESTS], "[200, 429, 429, 429]"),
      (["-c", "import project.throttles"], "")],
 )  # fmt: skip
 def test_default_throttle_classes_of_the_settings(

@@ -39,13 +39,13 @@ class Sentinel:
             [str(binary()), str(config), "--sentinel", "--logfile", str(log)]
         )
 
-    def ask(self, *args: Any) -> Any:
+    def command(self, *args: Any) -> Any:
         with redis.Redis(port=self.port) as client:
             return client.execute_command(*args)
 
     def knows_a_replica(self) -> bool:
         try:
-            return len(self.ask("SENTINEL", "REPLICAS", "service")) == 1
+            return len(self.command("SENTINEL", "REPLICAS", "service")) == 1
         except redis.RedisError:
             return False
 

@@ -58,13 +58,13 @@ class EventRunner(SyncRunner):
         assert [one for one in wanted if one not in found] == []
 
     def _check_spans(self, wanted: list[dict[str, Any]]) -> None:
-        for told, fields in zip(self._spans.attributes(), wanted, strict=True):
-            shown = {name.removeprefix("redis_throttle."): value for name, value in told.items()}
+        for sent, fields in zip(self._spans.attributes(), wanted, strict=True):
+            found = {name.removeprefix("redis_throttle."): value for name, value in sent.items()}
             if fields["kind"] not in ("check", "lease", "rejected"):
-                assert shown == {}
+                assert found == {}
                 continue
             lists = {name: tuple(one) for name, one in fields.items() if isinstance(one, list)}
-            assert without_hash(shown) == fields | lists
+            assert without_hash(found) == fields | lists
 
 
 def without_hash(fields: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 from .conftest import until
-from .test_cases import CASES, made
+from .test_cases import CASES, build_rule
 from .test_middleware import get, wsgi_get
 
 
@@ -39,7 +39,7 @@ FIELDS = ("ratelimit", "x-ratelimit", "retry-after", "cache-control")
 
 
 class Scripted:
-    """A server for threads that answers each command by the next reply of a case."""
+    """A server for threads that replies to each command with the next reply of a case."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         replies = [given["server"]] if "server" in given else given.get("servers", [])
@@ -48,7 +48,7 @@ class Scripted:
     def node(self, key: str) -> None:
         return None
 
-    def answer(self, args: tuple[str, ...]) -> Any:
+    def reply(self, args: tuple[str, ...]) -> Any:
         self.sent.append(" ".join(args))
         reply = self._replies.popleft()
         if isinstance(reply, dict):
@@ -56,7 +56,7 @@ class Scripted:
         return reply
 
     def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
-        return self.answer(args)
+        return self.reply(args)
 
     def close(self) -> None:
         pass
@@ -66,7 +66,7 @@ class AsyncScripted(Scripted):
     """The same for asyncio."""
 
     async def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
-        return self.answer(args)
+        return self.reply(args)
 
     async def close(self) -> None:  # type: ignore[override]
         pass
@@ -77,13 +77,14 @@ def options_of(given: dict[str, Any]) -> dict[str, Any]:
     plain = ("cost", "trusted_proxies", "headers", "degraded_header")
     options: dict[str, Any] = {name: given[name] for name in plain if name in given}
     options["rules"] = [
-        (made(limit["rule"]), key_of(*limit["key"])) if "key" in limit else made(limit["rule"])
+        (rule, key_of(*limit["key"])) if "key" in limit else rule
         for limit in given["limits"]
+        for rule in [build_rule(limit["rule"])]
     ]
     if "key" in given:
         options["key"] = key_of(*given["key"])
     if "anonymous" in given:
-        options["anonymous"] = made(given["anonymous"])
+        options["anonymous"] = build_rule(given["anonymous"])
     if "skip" in given:
         options["skip"] = lambda request: given["skip"]
     if "tag" in given:
@@ -95,21 +96,21 @@ def options_of(given: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def seen(given: dict[str, Any], decision: Any, degraded: str | None) -> dict[str, Any]:
+def describe(given: dict[str, Any], decision: Any, degraded: str | None) -> dict[str, Any]:
     """Returns what the application saw, as a case writes it."""
-    told = {name: getattr(decision, name, None) for name in ("source", "remaining")}
-    return told | ({"degraded": degraded} if "degraded_header" in given else {})
+    values = {name: getattr(decision, name, None) for name in ("source", "remaining")}
+    return values | ({"degraded": degraded} if "degraded_header" in given else {})
 
 
 def check(expect: dict[str, Any], status: int, headers: Any, body: Any) -> None:
     """Compares a response with that of a case."""
     assert status == expect["status"]
     if "fields" in expect:
-        shown = {
+        present = {
             name.lower(): value for name, value in dict(headers).items()
             if name.lower().startswith(FIELDS)
         }  # fmt: skip
-        assert shown == {name.lower(): value for name, value in expect["fields"].items()}
+        assert present == {name.lower(): value for name, value in expect["fields"].items()}
     if "body" in expect:
         assert headers["content-type"] == "application/problem+json"
         assert json.loads(body) == expect["body"]
@@ -132,7 +133,7 @@ async def test_responses_over_asgi_follow_the_shared_cases(
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         value = dict(scope["headers"]).get(degraded)
-        found.append(seen(given, scope["state"]["rate_limit"], value and value.decode()))
+        found.append(describe(given, scope["state"]["rate_limit"], value and value.decode()))
         status = given.get("responds", 200)
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -140,10 +141,10 @@ async def test_responses_over_asgi_follow_the_shared_cases(
     server = AsyncScripted(given)
     limiter = AsyncLimiter(server)
     middleware = RateLimitMiddleware(app, limiter=limiter, **options_of(given))
-    answer = await get(middleware, **given.get("request", {}))
+    response = await get(middleware, **given.get("request", {}))
     await limiter.close()
     assert (found[0] if found else None) == expect["application"]
-    check(expect, answer.status_code, answer.headers, answer.content)
+    check(expect, response.status_code, response.headers, response.content)
     check_sent(expect, server.sent)
 
 
@@ -162,13 +163,13 @@ async def test_responses_of_fastapi_routes_follow_the_shared_cases(
 
     @app.get("/")
     async def home(decision: Annotated[Any, Depends(limit)]) -> PlainTextResponse:
-        found.append(seen(given, decision, None))
-        return PlainTextResponse("said", given.get("responds", 200))
+        found.append(describe(given, decision, None))
+        return PlainTextResponse("served", given.get("responds", 200))
 
-    answer = await get(app, **given.get("request", {}))
+    response = await get(app, **given.get("request", {}))
     await limiter.close()
     assert (found[0] if found else None) == expect["application"]
-    check(expect, answer.status_code, answer.headers, answer.content)
+    check(expect, response.status_code, response.headers, response.content)
     check_sent(expect, server.sent)
 
 
@@ -181,9 +182,9 @@ def test_responses_over_wsgi_follow_the_shared_cases(
 
     def app(environ: Any, start: Any) -> list[bytes]:
         decision = environ["redis_throttle_client.decision"]
-        found.append(seen(given, decision, environ.get(degraded)))
+        found.append(describe(given, decision, environ.get(degraded)))
         start(f"{given.get('responds', 200)} Said", [("Content-Type", "text/plain")])
-        return [b"said"]
+        return [b"served"]
 
     server = Scripted(given)
     limiter = Limiter(server)

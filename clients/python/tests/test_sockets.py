@@ -87,12 +87,12 @@ def test_a_connection_opened_after_close_is_closed(shared_server: Server) -> Non
     limiter = Limiter(shared_server.client(), timeout_ms=200)
     until(lambda: limiter.check(API, "42").source == "server")
     pool = pool_of(limiter)
-    make, goes, made = pool._make, threading.Event(), []
+    make, goes, opened = pool._make, threading.Event(), []
 
     def slow() -> Any:
         goes.wait()
-        made.append(make())
-        return made[-1]
+        opened.append(make())
+        return opened[-1]
 
     pool._make = slow
     in_use = pool.find(Call(60), time.monotonic())
@@ -100,7 +100,7 @@ def test_a_connection_opened_after_close_is_closed(shared_server: Server) -> Non
     assert limiter.check(API, "42").reason == "overloaded"
     limiter.close()
     goes.set()
-    until(lambda: made and made[0]._sock is None)
+    until(lambda: opened and opened[0]._sock is None)
     assert (pool.links, pool.dials) == (set(), set())
     assert in_use._connection._sock is None
     with pytest.raises(LimiterClosed):
@@ -136,12 +136,12 @@ def test_calls_are_packed_as_by_the_driver(args: tuple[str, ...]) -> None:
 def test_a_reply_of_integers_is_read_at_once_and_others_are_left_to_the_driver(
     reply: bytes, integers: list[int] | None
 ) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        timed = TimedSocket(ours)
+    near, far = socket.socketpair()
+    with near, far:
+        timed = TimedSocket(near)
         timed.begin(lambda: 60, 60, time.monotonic())
-        theirs.sendall(reply)
-        theirs.shutdown(socket.SHUT_WR)
+        far.sendall(reply)
+        far.shutdown(socket.SHUT_WR)
         assert timed.integers() == integers
         left, into = b"", bytearray(3)
         while size := timed.recv_into(into):
@@ -166,7 +166,7 @@ class Connection:
 
     async def connect(self) -> None:
         dials = self._dials
-        dials.made += 1
+        dials.count += 1
         dials.connections.append(self)
         dials.under_way += 1
         dials.most_under_way = max(dials.most_under_way, dials.under_way)
@@ -193,7 +193,7 @@ class Connection:
         self._writer = None
 
     async def read_response(self, disconnect_on_error: bool) -> bytes:
-        await self._dials.answer.wait()
+        await self._dials.reply.wait()
         return b"PONG"
 
 
@@ -201,9 +201,9 @@ class Dials:
     """Connections being opened, and a switch that lets them finish."""
 
     def __init__(self, most: int = MANY) -> None:
-        self.made = self.under_way = self.most_under_way = 0
+        self.count = self.under_way = self.most_under_way = 0
         self.connections: list[Connection] = []
-        self.go, self.answer = asyncio.Event(), asyncio.Event()
+        self.go, self.reply = asyncio.Event(), asyncio.Event()
         self.error: Exception | None = None
         options = Options.of(timeout_ms=60_000, max_in_flight=most)
         self.breakers = Breakers(options)
@@ -220,18 +220,18 @@ class Dials:
 @pytest.mark.anyio
 async def test_dials_and_open_connections_are_bounded() -> None:
     dials = Dials()
-    asked = dials.pings(MANY)
+    calls = dials.pings(MANY)
     await settled()
-    # The first connection shows if the node answers.
-    assert dials.under_way == dials.made == 1
+    # The first connection shows if the node replies.
+    assert dials.under_way == dials.count == 1
     dials.go.set()
     dials.most_under_way = 0
     await settled()
     assert dials.most_under_way == MOST_DIALS
-    assert dials.made == MOST_SOCKETS
-    dials.answer.set()
-    assert await asyncio.gather(*asked) == [b"PONG"] * MANY
-    assert dials.made == MOST_SOCKETS
+    assert dials.count == MOST_SOCKETS
+    dials.reply.set()
+    assert await asyncio.gather(*calls) == [b"PONG"] * MANY
+    assert dials.count == MOST_SOCKETS
     assert len(dials.sockets.pool.links) == len(dials.sockets.pool.idle) == MOST_SOCKETS
     await dials.sockets.close()
 
@@ -246,8 +246,8 @@ async def test_a_cancelled_waiter_leaves_the_line() -> None:
     await asyncio.gather(second, return_exceptions=True)
     pool = dials.sockets.pool
     assert not pool.waiting
-    dials.answer.set()
-    assert (await first, await dials.ping(), dials.made) == (b"PONG", b"PONG", 1)
+    dials.reply.set()
+    assert (await first, await dials.ping(), dials.count) == (b"PONG", b"PONG", 1)
     # The connection is handed over, but the waiter is cancelled before it runs.
     held = pool.find(Call(60), pool.loop.time())
     (second,) = dials.pings(1)
@@ -255,7 +255,7 @@ async def test_a_cancelled_waiter_leaves_the_line() -> None:
     pool.give(held, pool.loop.time())
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
-    assert (second.cancelled(), await dials.ping(), dials.made) == (True, b"PONG", 1)
+    assert (second.cancelled(), await dials.ping(), dials.count) == (True, b"PONG", 1)
     await dials.sockets.close()
 
 
@@ -267,21 +267,21 @@ async def test_a_failed_dial_is_shared_by_all_waiting_calls_as_one_failure() -> 
     found = await asyncio.gather(*dials.pings(20), return_exceptions=True)
     assert {str(one) for one in found} == {"refused"}
     assert {getattr(one, "is_failure", None) for one in found} == {False}
-    assert (dials.made, dials.breakers.of(None)._failed) == (1, 1)
+    assert (dials.count, dials.breakers.of(None)._failed) == (1, 1)
     # Until the pause is over, no call tries again, and the error comes at once.
     with pytest.raises(Unavailable, match="refused"):
         await dials.ping()
-    assert dials.made == 1
+    assert dials.count == 1
     dials.sockets.pool._dial_at = 0
     # A failed dial fails no call while a connection is open: the waiter takes that one.
     dials.error = None
     (first,) = dials.pings(1)
     await settled()
     dials.error = redis.ConnectionError("max number of clients reached")
-    asked = dials.pings(20)
+    calls = dials.pings(20)
     await settled()
-    dials.answer.set()
-    assert await asyncio.gather(first, *asked) == [b"PONG"] * 21
+    dials.reply.set()
+    assert await asyncio.gather(first, *calls) == [b"PONG"] * 21
     await dials.sockets.close()
 
 
@@ -294,16 +294,16 @@ async def test_a_dial_that_began_before_a_retirement_is_dropped() -> None:
     dials.go.clear()
     others = dials.pings(MOST_DIALS)
     await settled()
-    assert dials.made == 1 + MOST_DIALS
+    assert dials.count == 1 + MOST_DIALS
     pool = dials.sockets.pool
     pool.retire(pool.loop.time())
     with pytest.raises(Unavailable):
         await first
     await settled()
     # A new attempt begins, although the older ones have not ended.
-    assert dials.made == 2 + MOST_DIALS
+    assert dials.count == 2 + MOST_DIALS
     dials.go.set()
-    dials.answer.set()
+    dials.reply.set()
     assert await asyncio.gather(*others) == [b"PONG"] * MOST_DIALS
     await settled()
     assert not any(one.is_connected for one in dials.connections[: 1 + MOST_DIALS])
@@ -317,12 +317,12 @@ def test_a_dial_of_a_thread_that_began_before_a_retirement_is_dropped(
 ) -> None:
     with Limiter(shared_server.client(), **PATIENT) as limiter:
         pool = pool_of(limiter)
-        make, goes, made = pool._make, threading.Event(), []
+        make, goes, opened = pool._make, threading.Event(), []
 
         def slow() -> Any:
             connection = make()
-            made.append(connection)
-            if made[0] is connection:
+            opened.append(connection)
+            if opened[0] is connection:
                 goes.wait()
             return connection
 
@@ -330,14 +330,14 @@ def test_a_dial_of_a_thread_that_began_before_a_retirement_is_dropped(
         found: list[str] = []
         waiting = threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
         waiting.start()
-        until(lambda: made)
+        until(lambda: opened)
         # A new attempt begins while the older one is still waiting.
         with limiter._transport._sockets._lock:  # type: ignore[attr-defined]
             pool.retire(time.monotonic())
         waiting.join()
         assert found == ["server"]
         goes.set()
-        until(lambda: made[0]._sock is None and made[0].pid and not pool.dials)
+        until(lambda: opened[0]._sock is None and opened[0].pid and not pool.dials)
         assert {link.generation for link in pool.links} == {2}
 
 
@@ -345,14 +345,14 @@ def test_a_dial_of_a_thread_that_began_before_a_retirement_is_dropped(
 @pytest.mark.parametrize("turns", range(6))
 async def test_close_leaves_no_connection_at_any_moment(turns: int) -> None:
     dials = Dials()
-    asked = dials.pings(9)
+    calls = dials.pings(9)
     await settled()
     dials.go.set()
-    dials.answer.set()
+    dials.reply.set()
     for _ in range(turns):
         await asyncio.sleep(0)
     await dials.sockets.close()
-    found = await asyncio.gather(*asked, return_exceptions=True)
+    found = await asyncio.gather(*calls, return_exceptions=True)
     assert all(one == b"PONG" or isinstance(one, LimiterClosed) for one in found)
     await settled()
     assert dials.connections
@@ -390,7 +390,7 @@ def test_the_deadline_of_a_call_holds_while_signals_arrive(sends: bool) -> None:
 
         def look() -> float:
             if time.monotonic() - began >= 0.1:
-                raise Unavailable("no answer in time", "timeout")
+                raise Unavailable("no reply in time", "timeout")
             return 0.025
 
         with pytest.raises(Unavailable):

@@ -118,7 +118,7 @@ async def test_a_rule_counts_once_in_all_calls_of_limits_that_follow_one_another
     app = FastAPI(dependencies=[Depends(first)])
     limits.install(app)
     tagged = limits.limit(DAY, tag=lambda request: "t")
-    # The rule may be made again. Another subject is not the same.
+    # The rule may be created again. Another subject is not the same.
     last = limits.limit([gcra("minute", 6, 6, "60s"), (THREE, lambda request: "a")], cost=2)
     other = limits.limit(MINUTE, key=lambda request: "a")
 
@@ -132,7 +132,7 @@ async def test_a_rule_counts_once_in_all_calls_of_limits_that_follow_one_another
     assert sent(server) == [["minute", "hour"], ["{t}"], ["minute", "three"]]
 
 
-async def test_a_limit_is_asked_once_on_both_sides_of_another_dependency(
+async def test_a_limit_is_checked_once_on_both_sides_of_another_dependency(
     server: FakeServer, limits: RateLimits
 ) -> None:
     minute, users = limits.limit(MINUTE), limits.limit(USERS)
@@ -230,9 +230,9 @@ async def test_limits_of_several_slots_of_a_cluster_are_several_calls(
     in_cluster.install(app)
     ones = [in_cluster.limit(rule) for rule in (MINUTE, HOUR, DAY)]
     app.get("/", dependencies=[Depends(one) for one in ones])(lambda: None)
-    answers = [await get(app) for _ in range(3)]
-    assert [one.status_code for one in answers] == [200, 200, 429]
-    assert '"hour";r=2' in answers[0].headers["ratelimit"]
+    responses = [await get(app) for _ in range(3)]
+    assert [one.status_code for one in responses] == [200, 200, 429]
+    assert '"hour";r=2' in responses[0].headers["ratelimit"]
 
 
 def websockets(limits: RateLimits, rule: Rule = DAY) -> FastAPI:

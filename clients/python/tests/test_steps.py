@@ -36,7 +36,7 @@ def server() -> Granting:
 
 
 class Silent:
-    """A server that never answers, and records how long each call would wait."""
+    """A server that never replies, and records how long each call would wait."""
 
     def __init__(self) -> None:
         self.waits_s: list[float] = []
@@ -48,7 +48,7 @@ class Silent:
     async def call(self, node: None, args: tuple[str, ...], call: Call) -> None:
         self.waits_s.append(call.left_s)
         await self.silence.wait()
-        raise Unavailable("no answer in time")
+        raise Unavailable("no reply in time")
 
     async def close(self) -> None:
         pass
@@ -216,7 +216,7 @@ async def test_a_second_close_waits_for_the_first(server: Granting) -> None:
 
 
 @pytest.mark.parametrize("logs", [True, False])
-def test_decisions_without_an_answer_are_logged_once_a_second_per_reason(
+def test_decisions_without_the_server_are_logged_once_per_second_and_reason(
     server: Granting, caplog: pytest.LogCaptureFixture, logs: bool
 ) -> None:
     limiter = server.limiter(log_errors=logs, breaker_failures=3)
@@ -230,6 +230,6 @@ def test_decisions_without_an_answer_are_logged_once_a_second_per_reason(
     limiter.check(API, "alice")
     limiter.close()
     text = "redis-throttle: {} calls decided without the server: {}"
-    told = [(1, "timeout"), (1, "circuit"), (3, "timeout"), (3, "circuit")]
-    expected = [text.format(*one) for one in told] if logs else []
+    logged = [(1, "timeout"), (1, "circuit"), (3, "timeout"), (3, "circuit")]
+    expected = [text.format(*one) for one in logged] if logs else []
     assert [record.getMessage() for record in caplog.records] == expected

@@ -72,9 +72,9 @@ def test_the_fake_decides_several_rules_as_the_server_does(server: Server) -> No
                 at = chance.randrange(len(items))
                 items[at] = items[at].leave(leave)
             verb = chance.choice(["check_all"] * 3 + ["peek_all"])
-            told: list[Decision] = [getattr(one, verb)(*items) for one in pair]
-            assert told[0].rows == told[1].rows, step
-            assert replace(told[0], rows=()) == replace(told[1], rows=()), step
+            found: list[Decision] = [getattr(one, verb)(*items) for one in pair]
+            assert found[0].rows == found[1].rows, step
+            assert replace(found[0], rows=()) == replace(found[1], rows=()), step
             pause_ms = chance.choice((1, 250, 1000))
             server.advance(f"{pause_ms}ms")
             fake.advance(pause_ms / 1000)
@@ -90,10 +90,10 @@ def test_the_fake_bans_as_the_server_does(server: Server, rule: Rule) -> None:
         for one in pair:
             one.check_all(item)
             one.block(rule, "42", "5s")
-            told: list[Any] = [one.peek_all(cost) for cost in costs]
-            told += [one.check_all(cost) for cost in costs]
-            told += [one.charge(rule, "42"), one.refund(rule, "42"), one.check(rule, "42")]
-            found.append(told)
+            decisions: list[Any] = [one.peek_all(cost) for cost in costs]
+            decisions += [one.check_all(cost) for cost in costs]
+            decisions += [one.charge(rule, "42"), one.refund(rule, "42"), one.check(rule, "42")]
+            found.append(decisions)
         assert found[0] == found[1]
         server.advance("5s")
         fake.advance(5)
@@ -107,7 +107,7 @@ def test_the_fake_bans_as_the_server_does(server: Server, rule: Rule) -> None:
 def test_what_the_fake_does_not_compute_is_scripted_in_order() -> None:
     server = FakeServer()
     limiter, jobs = server.limiter(), lease("jobs", 4, "30s")
-    server.script([1, 4, 3, 0, 30_000], 1, Unavailable("no answer"), "OK")
+    server.script([1, 4, 3, 0, 30_000], 1, Unavailable("no reply"), "OK")
     with limiter.lease(jobs, "42", "a") as held:
         # What the fake computes uses no reply of the script.
         assert limiter.check(RULES[0], "42").remaining == 5
@@ -117,6 +117,6 @@ def test_what_the_fake_does_not_compute_is_scripted_in_order() -> None:
     with pytest.raises(CommandRejected, match="no decision"):
         limiter.check(month, "42")
     several = [RULES[0].of("42"), month.of("42").reserve(5)]
-    for ask in (lambda: limiter.check(month, "42"), lambda: limiter.check_all(*several, id="a")):
+    for call in (lambda: limiter.check(month, "42"), lambda: limiter.check_all(*several, id="a")):
         with pytest.raises(CommandRejected, match=r"compute RL\.\w+: queue a reply.*lab serve"):
-            ask()
+            call()

@@ -22,7 +22,7 @@ from redis_throttle_client._holds.ending import Renewer
 
 from .fakes import Loop, run
 from .scripted import Clock, Script, scripted_client, scripted_sync_client
-from .test_cases import ACTIONS, item_as_given, made, timelines_of
+from .test_cases import ACTIONS, build_rule, item_as_given, timelines_of
 
 # The longest timeline, in seconds of the frozen clock.
 _LONGEST_S = 4000
@@ -64,7 +64,7 @@ class Checks:
     def __init__(self, timeline: dict[str, Any]) -> None:
         self._steps, self._seen = timeline["steps"], 0
         self._script = Script(timeline.get("nodes"))
-        self._rules = {rule["name"]: made(rule) for rule in timeline["rules"]}
+        self._rules = {rule["name"]: build_rule(rule) for rule in timeline["rules"]}
         # The contexts and the guards of leases and admissions.
         self._held: dict[str, tuple[Any, Any]] = {}
         self._limiter: Any
@@ -108,14 +108,14 @@ class Checks:
         if "outcomes" in expect:
             assert Counter(one.kind() for one in outcomes) == expect.pop("outcomes")
         for name, wanted in expect.items():
-            assert _shown(outcomes[0], name, wanted) == wanted, name
+            assert _field(outcomes[0], name, wanted) == wanted, name
 
     def _check_sent(self, wanted: list[str], together: bool) -> None:
         sent = self._script.sent[self._seen :]
         if together:
             sent, wanted = sorted(sent), sorted(wanted)
-        shown = [text[: len(start)] for text, start in zip(sent, wanted, strict=False)]
-        assert shown + [text[:80] for text in sent[len(wanted) :]] == wanted, "sent"
+        begins = [text[: len(start)] for text, start in zip(sent, wanted, strict=False)]
+        assert begins + [text[:80] for text in sent[len(wanted) :]] == wanted, "sent"
 
 
 class Runner(Checks):
@@ -151,15 +151,15 @@ class Runner(Checks):
         at_s, dials = step["at"] / 1000, self._script.dials
         assert self._loop.time() <= at_s + _BEFORE_S, f"the step at {step['at']} begins late"
         await self._until(at_s - _BEFORE_S)
-        self._script.add(_answers(step))
+        self._script.add(_replies(step))
         self._script.nodes = step.get("nodes", self._script.nodes)
         for one in step.get("calls", ()):
-            self._script.add(_answers(one) * one.get("times", 1), self._key_of(one))
+            self._script.add(_replies(one) * one.get("times", 1), self._key_of(one))
         await self._until(at_s)
         outcomes = await self._outcomes(step)
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        assert self._script.unexpected == [], "commands without an answer in the script"
+        assert self._script.unexpected == [], "commands without a reply in the script"
         expect = dict(step.get("expect", {}))
         if "dials" in expect:
             assert self._script.dials - dials == expect.pop("dials"), "dials"
@@ -173,7 +173,7 @@ class Runner(Checks):
         for one, outcome in zip(calls, outcomes, strict=True):
             if one is not step and outcome is not None:
                 for name, wanted in one.get("expect", {}).items():
-                    assert _shown(outcome, name, wanted) == wanted, name
+                    assert _field(outcome, name, wanted) == wanted, name
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _begun(self, one: dict[str, Any]) -> asyncio.Task[Outcome] | None:
@@ -232,30 +232,30 @@ class Runner(Checks):
         return decision
 
     def _key_of(self, one: dict[str, Any]) -> str | None:
-        """Returns the key of a call, whose commands its own answers are for."""
+        """Returns the key of a call, whose commands its own replies are for."""
         given = next((one[name] for name in ACTIONS if name in one), None)
         if isinstance(given, str) or "id" in one:
             return str(one.get("id", given))
         if not isinstance(given, list) or isinstance(given[0], list):
             return None
-        # The commands of a holder are told apart by its id, other commands by the key.
+        # The commands of a holder are distinguished by its id, other commands by the key.
         if "lease" in one:
             return str(given[2])
         return f"rl:{given[0]}:{given[1].replace(':', '%3A')}"
 
 
-def _answers(step: dict[str, Any]) -> list[Any]:
+def _replies(step: dict[str, Any]) -> list[Any]:
     return [step["server"]] if "server" in step else list(step.get("servers", ()))
 
 
-def _shown(outcome: Outcome, name: str, wanted: Any) -> Any:
+def _field(outcome: Outcome, name: str, wanted: Any) -> Any:
     """Returns a field of an outcome; of rows, the fields that are expected."""
-    shown = outcome.field(name)
+    value = outcome.field(name)
     if name != "rows":
-        return shown
-    assert isinstance(shown, tuple), outcome.error
-    assert all(isinstance(row, Decision) for row in shown)
-    rows = zip(shown, wanted, strict=True)
+        return value
+    assert isinstance(value, tuple), outcome.error
+    assert all(isinstance(row, Decision) for row in value)
+    rows = zip(value, wanted, strict=True)
     return [{field: getattr(row, field, "absent") for field in one} for row, one in rows]
 
 
@@ -287,7 +287,7 @@ class SyncRunner(Checks):
         at_s, dials = step["at"] / 1000, self._script.dials
         self._renewer.run_until(at_s - _BEFORE_S)
         assert self._clock.monotonic() <= at_s + _BEFORE_S, f"the step at {step['at']} begins late"
-        self._script.add(_answers(step))
+        self._script.add(_replies(step))
         self._script.nodes = step.get("nodes", self._script.nodes)
         self._renewer.run_until(at_s)
         self._clock.sleep(at_s - self._clock.monotonic())
@@ -297,7 +297,7 @@ class SyncRunner(Checks):
         if reader := getattr(self._limiter._transport, "_reader", None):
             # The slot map is read on a thread of its own.
             reader.join(60)
-        assert self._script.unexpected == [], "commands without an answer in the script"
+        assert self._script.unexpected == [], "commands without a reply in the script"
         expect = dict(step.get("expect", {}))
         if "dials" in expect:
             assert self._script.dials - dials == expect.pop("dials"), "dials"

@@ -1,4 +1,4 @@
-"""Tests limiters that are made from a URL, on real servers."""
+"""Tests limiters that are created from a URL, on real servers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_url_names_a_node_of_a_cluster(
 
 
 @pytest.mark.anyio
-async def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
+async def test_a_cluster_that_does_not_reply_is_unavailable() -> None:
     url = f"redis://:s3cret@127.0.0.1:{free_port()}"
     with pytest.raises(Unavailable) as raised:
         Limiter.from_url(url, cluster=True, timeout_ms=50)
@@ -122,7 +122,7 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
-def test_a_wrong_url_is_named_and_never_shown(kind: Any) -> None:
+def test_the_error_of_an_invalid_url_never_contains_it(kind: Any) -> None:
     for url in WRONG:
         with pytest.raises(InvalidArgument, match=r"^url: expected redis://") as raised:
             kind.from_url(url)
@@ -153,6 +153,6 @@ def test_a_wrong_setting_of_a_url_is_named(
         kind.from_url(url, **options)
 
 
-def test_a_url_in_place_of_a_client_is_told_where_it_belongs() -> None:
+def test_the_error_of_a_url_in_place_of_a_client_names_from_url() -> None:
     with pytest.raises(InvalidArgument, match=r"^client: .*from_url$"):
         Limiter("redis://h")

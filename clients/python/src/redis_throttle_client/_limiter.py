@@ -79,7 +79,7 @@ class Limiter:
         ``rediss://`` connects with TLS, and ``unix:///path`` to a socket. With ``cluster``, the URL
         is that of one node of a cluster. Its query may have settings of the driver, such as
         ``?ssl_ca_certs=/path``. Needs redis-py or valkey-py. :meth:`close` closes all connections.
-        Raises :class:`Unavailable` for a cluster that does not answer.
+        Raises :class:`Unavailable` for a cluster that does not reply.
 
         >>> with Limiter.from_url("redis://127.0.0.1:1") as limiter:  # where no server runs
         ...     decision = limiter.check(gcra("api", burst=10, rate="10/minute"), "42")
@@ -180,7 +180,7 @@ class Limiter:
         If a later rule denies, its call fails, or the caller is cancelled, the earlier costs are
         refunded. If all allow, the rule with the fewest calls left decides. Leases, reservations
         and backoffs are an :class:`InvalidArgument`. Until a refund, other callers cannot use its
-        units. If it gets no answer, its cost stays taken, which only makes the limit stricter.
+        units. If it gets no reply, its cost stays taken, which only makes the limit stricter.
         """
         return self._run(self._calls.check_each(items))
 
@@ -255,7 +255,7 @@ class Limiter:
     def ready(self) -> Backend:
         """Returns the back end in use: ``module``, ``functions`` or ``script``.
 
-        Raises if the server gives no answer or does not have the selected back end.
+        Raises if the server does not reply or does not have the selected back end.
         """
         return self._run(self._calls.ready())
 

@@ -240,7 +240,7 @@ class AsyncLimiter:
                 await self._transport.close()
             finally:
                 try:
-                    # What had no answer is told now.
+                    # Ends without a reply are reported now.
                     await self._tasks.close()
                 finally:
                     calls.events.close()

@@ -56,7 +56,7 @@ class RateLimitMiddleware:
     its own key function. A rule function that returns None leaves its rule out. ``key`` is the key
     function of the other rules, by default the client's address. If a key function returns None or
     an empty text or raises a LookupError, the rule ``anonymous`` applies to the client's address;
-    without that rule the answer is 400. ``skip`` returns true for requests that are not limited.
+    without that rule the response is 400. ``skip`` returns true for requests that are not limited.
     ``cost`` is the cost of a request. ``tag`` returns the hash tag of the keys of a request, which
     a cluster needs for several rules. All these functions may be async. ``on_denied`` returns the
     response to a denial. ``degraded_header`` is a request header that is ``1`` for the application
@@ -81,24 +81,24 @@ class RateLimitMiddleware:
             await self._app(scope, receive, send)
             return
         plan, (request, forwarded) = self._plan, self._request(scope)
-        asked = await resolved_async(plan.items(request, request.client_address, forwarded))
-        if asked is None:
-            await _answer(plan.denial(request, None), scope, receive, send)
+        requested = await resolved_async(plan.items(request, request.client_address, forwarded))
+        if requested is None:
+            await _respond(plan.denial(request, None), scope, receive, send)
             return
         app = partial(self._run, request)
-        if not asked.items:
-            await app(self._told(scope, None), receive, send)
+        if not requested.items:
+            await app(self._with_decision(scope, None), receive, send)
             return
         exchange = Exchange(self._limiter, plan.styles, scope, receive, send)
         try:
-            decision = (await exchange.take(asked)).decision
+            decision = (await exchange.take(requested)).decision
         except TimeoutError:
             # The client has gone.
             return
         if decision.allowed:
-            await exchange.run(app, self._told(scope, decision))
+            await exchange.run(app, self._with_decision(scope, decision))
         else:
-            await exchange.run(partial(_answer, plan.denial(request, decision)), scope)
+            await exchange.run(partial(_respond, plan.denial(request, decision)), scope)
 
     async def _run(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         """Calls the application. Responds in its place if it raises Denied before it does."""
@@ -118,8 +118,8 @@ class RateLimitMiddleware:
             await self._app(scope, reading, sending)
         except Denied as error:
             if not is_begun:
-                answer = self._plan.denial(request, error.decision)
-                await _answer(answer, scope, None if is_read else receive, send)
+                response = self._plan.denial(request, error.decision)
+                await _respond(response, scope, None if is_read else receive, send)
             elif scope["type"] == "websocket" and not is_closed:
                 await _close(send)
             else:
@@ -141,7 +141,7 @@ class RateLimitMiddleware:
         method = scope.get("method", "GET")
         return Request(method, scope.get("path", ""), scope, address, headers), forwarded
 
-    def _told(self, scope: Scope, decision: Decision | None) -> Scope:
+    def _with_decision(self, scope: Scope, decision: Decision | None) -> Scope:
         """Returns the scope for the application, with the decision and the degraded header."""
         state = scope.setdefault("state", {})
         if decision is not None:
@@ -154,16 +154,16 @@ class RateLimitMiddleware:
             return scope
         raw = name.lower().encode("latin-1")
         degraded = decision is not None and decision.degraded
-        ours: frozenset[bytes] = scope.get(_CLEANED, frozenset())
-        if raw in ours and not degraded:
+        cleaned: frozenset[bytes] = scope.get(_CLEANED, frozenset())
+        if raw in cleaned and not degraded:
             return scope
         headers = [item for item in scope["headers"] if item[0].lower() != raw]
         if degraded:
             headers.append((raw, b"1"))
-        return {**scope, "headers": headers, _CLEANED: ours | {raw}}
+        return {**scope, "headers": headers, _CLEANED: cleaned | {raw}}
 
 
-async def _answer(response: Response, scope: Scope, receive: Receive | None, send: Send) -> None:
+async def _respond(response: Response, scope: Scope, receive: Receive | None, send: Send) -> None:
     """Sends the complete response. Refuses a websocket before it is accepted.
 
     ``receive`` is None if the application has received the first message.

@@ -37,5 +37,5 @@ class DeniedMiddleware:
         """Returns the response to a denial, None for other errors."""
         if not isinstance(error, Denied):
             return None
-        answer = denial(error.decision, ("draft-11",))
-        return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
+        response = denial(error.decision, ("draft-11",))
+        return HttpResponse(response.body, status=response.status, headers=dict(response.headers))

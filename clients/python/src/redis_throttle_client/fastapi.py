@@ -51,7 +51,7 @@ RulesArgument = (
     Rule | RuleFunction | Sequence[Rule | RuleFunction | tuple[Rule | RuleFunction, KeyFunction]]
 )
 _SCHEMA = "RateLimitProblem"
-# The status for a client that has gone, which nobody gets.
+# The status for a client that has gone, which never receives it.
 _GONE = 499
 
 
@@ -63,11 +63,11 @@ class RateLimited(HTTPException):
     """
 
     def __init__(self, decision: Decision | None, styles: Sequence[HeaderStyle]) -> None:
-        told = problem(decision)
+        body = problem(decision)
         fields = {} if decision is None else decision.headers(styles)
-        super().__init__(told["status"], told["detail"], fields)
+        super().__init__(body["status"], body["detail"], fields)
         self.decision = decision
-        self._answer = denial(decision, styles)
+        self._response = denial(decision, styles)
 
 
 class RateLimits:
@@ -162,30 +162,30 @@ class RateLimits:
                 stacked = following(limited, connection.scope, self._plans)
                 stacked = [one for one in stacked if one not in exchange.seen]
                 exchange.seen.update(stacked)
-        asked, failure = list[RequestItems](), None
+        requested, failure = list[RequestItems](), None
         for one in stacked:
             try:
-                asked.append(await self._items(self._plans[one], connection))
+                requested.append(await self._items(self._plans[one], connection))
             except Exception as error:
                 # The limits before this one count its failures, such as guesses of a key.
                 failure = error
                 break
-        decisions = await self._decide(exchange, asked)
+        decisions = await self._decide(exchange, requested)
         if failure is not None:
             raise failure
         decided.update(zip(stacked[1:], decisions[1:], strict=True))
         return decisions[0]
 
     async def _decide(
-        self, exchange: Exchange, asked: Sequence[RequestItems]
+        self, exchange: Exchange, requested: Sequence[RequestItems]
     ) -> list[Decision | None]:  # fmt: skip
         """Returns the decisions of limits that follow one another. Raises for a denial."""
-        asked, places = once(asked)
+        requested, places = once(requested)
         decisions = list[Decision]()
-        for group in groups(self._limiter, asked):
-            items = [item for at in group for item in asked[at].items]
+        for group in groups(self._limiter, requested):
+            items = [item for at in group for item in requested[at].items]
             try:
-                taken = await exchange.take(RequestItems(items, asked[group[0]].tag))
+                taken = await exchange.take(RequestItems(items, requested[group[0]].tag))
             except TimeoutError:
                 raise HTTPException(_GONE) from None
             if not taken.decision.allowed:
@@ -197,20 +197,20 @@ class RateLimits:
         peer = connection.client.host if connection.client else None
         forwarded = connection.headers.getlist("x-forwarded-for")
         address = plan.client(peer, forwarded)
-        asked = await resolved_async(plan.items(connection, address, forwarded))
-        if asked is None:
+        requested = await resolved_async(plan.items(connection, address, forwarded))
+        if requested is None:
             raise RateLimited(None, plan.styles)
-        return asked
+        return requested
 
     async def _respond(self, connection: Any, error: Exception) -> Any:
         """Responds to a denial. Closes a websocket that cannot have a response any more."""
         if isinstance(error, RateLimited):
-            answer = error._answer
+            denied = error._response
         elif isinstance(error, Denied):
-            answer = denial(error.decision, self._styles)
+            denied = denial(error.decision, self._styles)
         else:
             raise error
-        response = Response(answer.body, answer.status, dict(answer.headers))
+        response = Response(denied.body, denied.status, dict(denied.headers))
         if not isinstance(connection, WebSocket):
             return response
         is_new = connection.application_state is WebSocketState.CONNECTING
@@ -241,7 +241,7 @@ class RateLimits:
 class _Exchange(Exchange):
     """An exchange, with the decisions of limits whose dependencies are not called yet.
 
-    ``seen`` are the limits that were asked as dependencies.
+    ``seen`` are the limits that were checked as dependencies.
     """
 
     def __init__(self, *given: Any) -> None:

@@ -6,7 +6,7 @@ Importing this module registers the storage ``redis-throttle://`` (``redis-throt
     import redis_throttle_client.limits
     Limiter(get_remote_address, storage_uri="redis-throttle://localhost:7777", strategy="gcra")
 
-"10 per minute" is then a burst of 10 that refills at 10 a minute. A denial takes nothing. The
+"10 per minute" is then a burst of 10 that refills at 10 per minute. A denial takes nothing. The
 strategies of ``limits`` work as with its own storages: ``fixed-window`` counts denied calls too,
 ``moving-window`` is the server's sliding log, and ``sliding-window-counter`` its sliding window,
 whose windows are multiples of their length since the Unix epoch. With ``on_error="raise"``, the
@@ -166,7 +166,7 @@ class ThrottleStorage(
         self._windows = Windows(self.limiter, on_error)
 
     def check(self) -> bool:
-        """Returns True if the server answers through a back end."""
+        """Returns True if the server replies through a back end."""
         try:
             self.limiter.ready()
         except ThrottleError:
@@ -280,10 +280,10 @@ def _limiter_of(
             if uri is None:
                 raise InvalidArgument("uri: expected a URI, client or limiter")
             client = _client_of(uri)
-        made = kind(client, **options)
+        created = kind(client, **options)
         # The framework meets the error of a first call, in a process that starts on a busy host.
-        made._calls.sender.dial_s = max(READY_S, made._calls.timeout_s)
-        return made, client
+        created._calls.sender.dial_s = max(READY_S, created._calls.timeout_s)
+        return created, client
     if options or client is not None:
         given = ["client"] * (client is not None) + sorted(options)
         raise InvalidArgument(f"limiter: it has its own {', '.join(given)}")
@@ -302,8 +302,8 @@ def _client_of(uri: str) -> Any:
         return client_of(url, cluster=False, is_async=kind != scheme, dial_s=READY_S)
     except InvalidArgument as error:
         text = str(error)
-        said = _EXPECTED if text == EXPECTED else f"uri: {text.removeprefix('url: ')}"
-        raise InvalidArgument(said) from None
+        message = _EXPECTED if text == EXPECTED else f"uri: {text.removeprefix('url: ')}"
+        raise InvalidArgument(message) from None
 
 
 def _gcra(storage: Any) -> RateLimiter:

@@ -31,14 +31,14 @@ def metrics(limiter: Limiter | AsyncLimiter, registry: CollectorRegistry = REGIS
 
     Counts checks and leases; charges, refunds and peeks only if the server rejects them. Of several
     rules in one call, that of the deciding rule is counted. The names of at most 100 rules are
-    shown, the others together as ``(other)``; keys and subjects never. Works in the multiprocess
+    reported, the others together as ``(other)``; keys and subjects never. Works in the multiprocess
     mode of ``prometheus_client`` too.
     """
     with _lock:
-        shown = _of.get(registry)
-        if shown is None:
-            shown = _of[registry] = _Metrics(registry)
-        shown.add(limiter)
+        found = _of.get(registry)
+        if found is None:
+            found = _of[registry] = _Metrics(registry)
+        found.add(limiter)
 
 
 class _Metrics:
@@ -69,18 +69,18 @@ class _Metrics:
         forgets(self)
 
     def begin(self) -> None:
-        """Makes the lock. In the child of a fork, a thread of the parent may have the old one."""
+        """Creates the lock. In the child of a fork, a thread of the parent may have the old one."""
         self._lock = threading.Lock()
 
     def add(self, limiter: Limiter | AsyncLimiter) -> None:
         known = [ref for ref in self._limiters if ref() is not None]
         if all(ref() is not limiter for ref in known):
             self._limiters = (*known, weakref.ref(limiter))
-            limiter.on_decision(self.told)
+            limiter.on_decision(self.report)
 
-    def told(self, event: DecisionEvent) -> None:
+    def report(self, event: DecisionEvent) -> None:
         self._open.set(sum(limiter.open_breakers for ref in self._limiters if (limiter := ref())))
-        rule, decision = self._shown(event.rule.name), event.decision
+        rule, decision = self._label(event.rule.name), event.decision
         if event.kind == "rejected":
             self._checks.labels(rule, "rejected", "server").inc()
         # An end of an admission that failed has no decision.
@@ -98,9 +98,9 @@ class _Metrics:
             self._degraded.labels(rule, on_error, decision.reason or "").inc()
         for row in decision.rows or (decision,):
             if row.source == "server" and row.limit > 0:
-                self._ratio.labels(self._shown(row.rule)).observe(row.remaining / row.limit)
+                self._ratio.labels(self._label(row.rule)).observe(row.remaining / row.limit)
 
-    def _shown(self, rule: str) -> str:
+    def _label(self, rule: str) -> str:
         """Returns the name of the rule, or that of the others if enough rules have been seen."""
         if rule in self._rules:
             return rule

@@ -94,9 +94,9 @@ def _check_members(cls: type[RateLimitThrottle]) -> None:
         for name in vars(base):
             if name in _INSTEAD:
                 raise InvalidArgument(f"{name}: not used by this throttle; {_INSTEAD[name]}")
-            told = "" if name in _OPTIONS or name[0] == "_" else suggestion(name, _OPTIONS, 0.8)
-            if told:
-                raise InvalidArgument(f"{name}: there is no such option{told}")
+            hint = "" if name in _OPTIONS or name[0] == "_" else suggestion(name, _OPTIONS, 0.8)
+            if hint:
+                raise InvalidArgument(f"{name}: there is no such option{hint}")
     for name in ("key", "cost", "skip", "tag"):
         given = getattr(cls, name)
         if name == "cost" and not callable(given):
@@ -111,16 +111,16 @@ def _check_members(cls: type[RateLimitThrottle]) -> None:
 
 
 class RateLimitError(APIException):
-    """Denies a request: 403 for a ban, 413 for a cost above the limit, 503 without an answer, 400
-    without a subject.
+    """Denies a request: 403 for a ban, 413 for a cost above the limit, 503 without the server,
+    400 without a subject.
 
     ``decision`` is the denial, None without a subject.
     """
 
     def __init__(self, decision: Decision | None) -> None:
-        told = problem(decision)
-        self.status_code = told["status"]
-        super().__init__(told["detail"], "rate_limit")
+        body = problem(decision)
+        self.status_code = body["status"]
+        super().__init__(body["detail"], "rate_limit")
         self.decision = decision
 
 
@@ -132,7 +132,7 @@ class RateLimitThrottle(BaseThrottle):
     framework, that number of requests is allowed in any such period, and None is no limit. The rule
     has the name of the scope, or else of the class.
 
-    The framework asks every throttle, also after a denial. So the rules of a view belong in one
+    The framework calls every throttle, also after a denial. So the rules of a view belong in one
     class. A denial is the framework's ``Throttled``, 429, also a :class:`Denied` of the view. The
     methods :meth:`key`, :meth:`cost`, :meth:`skip` and :meth:`tag` may be overridden; ``rules`` may
     contain functions of the request. Leases are refused, because a throttle does not learn of the
@@ -241,16 +241,16 @@ class RateLimitThrottle(BaseThrottle):
         if plan is None:
             return True
         plan = replace(plan, key=self.key, cost=self.cost, skip=self.skip, tag=self.tag)
-        asked = resolved(plan.items(request, *self._address(request)))
-        if asked is None:
+        requested = resolved(plan.items(request, *self._address(request)))
+        if requested is None:
             raise RateLimitError(None)
-        _answer_denied(view, plan.styles)
+        _respond_to_denied(view, plan.styles)
         request.META.setdefault(DECISION, None)
-        if not asked.items:
+        if not requested.items:
             return True
-        for item in asked.items:
+        for item in requested.items:
             _refuse_lease(item.rule)
-        taken, _ = take(self.limiter, asked)
+        taken, _ = take(self.limiter, requested)
         return self._apply(taken, request, view)
 
     def _apply(self, taken: Decided, request: Request, view: APIView) -> bool:
@@ -327,8 +327,8 @@ def _refuse_lease(rule: object) -> None:
         raise InvalidArgument("rules: a lease needs the middleware for WSGI")
 
 
-def _answer_denied(view: APIView, styles: Sequence[HeaderStyle]) -> None:
-    """Lets the view answer a denied lease or admission as the throttle answers a denial."""
+def _respond_to_denied(view: APIView, styles: Sequence[HeaderStyle]) -> None:
+    """Makes the view respond to a denied lease or admission as to a denial of the throttle."""
     # A test may pass an object that only has what it needs.
     handle = getattr(view, "handle_exception", None)
     if handle is None:
@@ -370,7 +370,7 @@ def _refund_at_end(limiter: Limiter, taken: Decided, request: Request, view: API
 
     A request whose body its client cut counts, as one whose client has left.
     """
-    if taken.asked.counts_all:
+    if taken.requested.counts_all:
         return
     body = _watched_body(request)
     finalize, handle = view.finalize_response, view.handle_exception

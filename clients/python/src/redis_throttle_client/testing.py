@@ -59,11 +59,11 @@ class FakeServer:
         self._now_us += round(seconds * 1_000_000)
 
     def fail(self, reply: str = "timeout") -> None:
-        """Gives no answer from now on (``timeout``), or answers each call with this error reply."""
+        """Gives no reply from now on (``timeout``), or replies to each call with this error."""
         if not isinstance(reply, str):
             raise InvalidArgument("reply: expected 'timeout' or the text of an error reply")
         if reply == "timeout":
-            self._failure = Unavailable("no answer in time", "timeout")
+            self._failure = Unavailable("no reply in time", "timeout")
         elif reply.split(" ", 1)[0] in PASSING:
             self._failure = Unavailable(reply, "server")
         else:
@@ -134,19 +134,19 @@ class FakeServer:
         banned = self._bans.pop(key, 0) > self._now_us
         return self._states.forget(key) | banned
 
-    def _all(self, asked: list[tuple[str, list[str]]], *, peek: bool) -> _REPLY:
-        rows = [self._rule(key, words, peek=True) for key, words in asked]
+    def _all(self, pairs: list[tuple[str, list[str]]], *, peek: bool) -> _REPLY:
+        rows = [self._rule(key, words, peek=True) for key, words in pairs]
         denied = [at for at, row in enumerate(rows) if not row[0]]
         if denied:
             at = max(denied, key=lambda at: (rows[at][3] < 0, rows[at][3]))
-            for row, (key, words) in zip(rows, asked, strict=True):
+            for row, (key, words) in zip(rows, pairs, strict=True):
                 if row[0]:
                     status = self._rule(key, words, peek=True, cost=0)
                     row[2:5] = [status[2], 0, status[4]]
         else:
             if not peek:
-                rows = [self._rule(key, words) for key, words in asked]
-            at = min(range(len(rows)), key=lambda at: _calls_left(rows[at], asked[at][1]))
+                rows = [self._rule(key, words) for key, words in pairs]
+            at = min(range(len(rows)), key=lambda at: _calls_left(rows[at], pairs[at][1]))
         # In an allowed call, the wait is the longest one of its leaky buckets.
         retry = rows[at][3] if denied else max(row[3] for row in rows)
         return [*rows[at][:3], retry, rows[at][4], at + 1, *rows]
@@ -183,7 +183,7 @@ def _calls_left(row: _REPLY, words: list[str]) -> tuple[float, int]:
 def _limits(words: list[str]) -> Limits:
     rate = int(words[2]) if words[0] in ("GCRA", "TOKENBUCKET", "LEAKYBUCKET") else 0
     period = duration_us(words[3] if rate else words[2], "period")
-    return Limits.made(_KINDS[words[0]], int(words[1]), rate, period)
+    return Limits.scaled(_KINDS[words[0]], int(words[1]), rate, period)
 
 
 class _Transport:

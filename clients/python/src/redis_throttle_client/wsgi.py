@@ -79,19 +79,19 @@ class RateLimitMiddleware:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Calls the application, or returns the response to a denial."""
         plan, (request, forwarded) = self._plan, self._request(environ)
-        asked = resolved(plan.items(request, request.client_address, forwarded))
-        if asked is None:
-            return _answer(request, plan.denial(request, None), start_response)
-        if not asked.items:
+        requested = resolved(plan.items(request, request.client_address, forwarded))
+        if requested is None:
+            return _respond(request, plan.denial(request, None), start_response)
+        if not requested.items:
             start = _Start(start_response)
             try:
-                return self._app(self._told(environ, None), start)
+                return self._app(self._with_decision(environ, None), start)
             except Denied as error:
                 denied = plan.denial(request, error.decision)
-                return _answer(request, denied, start, *start.replaced())
-        taken, leases = take(self._limiter, asked)
+                return _respond(request, denied, start, *start.replaced())
+        taken, leases = take(self._limiter, requested)
         if not taken.decision.allowed:
-            return _answer(request, plan.denial(request, taken.decision), start_response)
+            return _respond(request, plan.denial(request, taken.decision), start_response)
         fields = taken.decision.headers(plan.styles)
         ending = _Ending(self._limiter, taken, leases, environ)
         start = _Start(start_response)
@@ -102,10 +102,10 @@ class RateLimitMiddleware:
             return start(status, headers + added(present, fields), *exc_info)
 
         try:
-            body = self._app(self._told(environ, taken.decision), starting)
+            body = self._app(self._with_decision(environ, taken.decision), starting)
         except Denied as error:
             denied = plan.denial(request, error.decision)
-            body = _answer(request, denied, starting, *start.replaced())
+            body = _respond(request, denied, starting, *start.replaced())
         except BaseException as error:
             ending.end(error)
             raise
@@ -130,7 +130,7 @@ class RateLimitMiddleware:
         path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         return Request(environ["REQUEST_METHOD"], path, environ, address, headers), forwarded
 
-    def _told(self, environ: Environ, decision: Decision | None) -> Environ:
+    def _with_decision(self, environ: Environ, decision: Decision | None) -> Environ:
         if decision is not None:
             environ[DECISION] = decision
         else:
@@ -152,7 +152,7 @@ def _status(code: int) -> str:
     try:
         phrase = {413: "Content Too Large"}.get(code) or HTTPStatus(code).phrase
     except ValueError:
-        # A handler may answer with an unregistered status.
+        # A handler may respond with an unregistered status.
         phrase = "Denied"
     return f"{code} {phrase}"
 
@@ -165,16 +165,16 @@ def denied_response(error: Denied) -> tuple[bytes, int, dict[str, str]]:
 
         app.register_error_handler(Denied, denied_response)
     """
-    answer = denial(error.decision, ("draft-11",))
-    return answer.body, answer.status, dict(answer.headers)
+    response = denial(error.decision, ("draft-11",))
+    return response.body, response.status, dict(response.headers)
 
 
-def _answer(
-    request: Request, answer: Response, start_response: StartResponse, *exc_info: Any
+def _respond(
+    request: Request, response: Response, start_response: StartResponse, *exc_info: Any
 ) -> Iterable[bytes]:  # fmt: skip
-    start_response(_status(answer.status), list(answer.headers.items()), *exc_info)
-    # Frameworks drop the body of an answer to HEAD, but some servers do not.
-    return [] if request.method == "HEAD" else [answer.body]
+    start_response(_status(response.status), list(response.headers.items()), *exc_info)
+    # Frameworks drop the body of a response to HEAD, but some servers do not.
+    return [] if request.method == "HEAD" else [response.body]
 
 
 class _Start:
@@ -205,7 +205,7 @@ class _Ending:
         self, limiter: Limiter, taken: Decided, leases: list[Lease], environ: Environ
     ) -> None:  # fmt: skip
         self._limiter, self._leases = limiter, leases
-        self._taken = None if taken.asked.counts_all else taken
+        self._taken = None if taken.requested.counts_all else taken
         self.status: int | None = None
         if self._taken is not None:
             self._input = BodyInput(environ.get("wsgi.input"), environ.get("CONTENT_LENGTH"))

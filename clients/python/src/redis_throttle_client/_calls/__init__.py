@@ -1,1 +1,1 @@
-"""The life of a call, and what decides it without an answer. Imports the rooms below it."""
+"""The life of a call, and what decides it without the server. Imports the rooms below it."""

@@ -19,7 +19,7 @@ from .._wire.call import Call, Steps
 from .._wire.words import Args, Keyed
 from .denials import DenialCache, KnownDenials
 from .events import Events
-from .fallback import without_answer
+from .fallback import decide_without_server
 from .local import Limits, LocalLimiter
 
 
@@ -77,7 +77,7 @@ class Deciding:
         return self.sender.send(args, call or self.sender.call())
 
     def _is_known(self, items: Sequence[Keyed]) -> bool:
-        """Returns True if known denials decide a call without an answer."""
+        """Returns True if known denials decide a call without the server."""
         return self._known.is_used and not _is_held(items)
 
     def key(self, rule: Rule, subject: str | int, tag: str | None) -> str:
@@ -104,10 +104,10 @@ class Deciding:
         # A decision on a lease or a reservation belongs to its holder.
         caches = caches and not _is_held(items)
         is_cached, drops = caches and self._denials.is_used, 0
-        asked = self.clock()
+        began = self.clock()
         if is_cached:
             drops = self._denials.drops(args)
-            cached = self._denials.get(args, asked)
+            cached = self._denials.get(args, began)
             if cached is not None:
                 return cached
         if caches and self._known.is_used:
@@ -124,7 +124,7 @@ class Deciding:
             call.may_have_run = error.may_have_run
             return self._fallback(items, error, partial=partial, knows=caches)
         if is_cached and decision.source == "server":
-            self._denials.put(args, decision, asked, drops)
+            self._denials.put(args, decision, began, drops)
         return decision
 
     def _peek(
@@ -146,13 +146,13 @@ class Deciding:
         self, items: Sequence[Keyed], error: Unavailable, *, peek: bool = False,
         partial: bool = False, knows: bool = True,
     ) -> Decision:  # fmt: skip
-        """Decides by a known denial or by ``on_error``, because the server gave no answer."""
+        """Decides by a known denial or by ``on_error``, because the server did not decide."""
         now, locals_of = self.clock(), dict[int, tuple[LocalLimiter, float]]()
         on_errors = [item.rule.on_error or self.options.on_error for item, _ in items]
         with self._lock:
             knows = knows and not _is_held(items)
             if knows:
-                denial = self._known.without_answer(items, now, error.reason, partial=partial)
+                denial = self._known.without_server(items, now, error.reason, partial=partial)
                 if denial is not None:
                     return denial
             for at, keyed in enumerate(items):
@@ -163,14 +163,14 @@ class Deciding:
                 local = self._known.kept_locally(keyed, now, error.reason)
                 if local is not None:
                     on_errors[at], locals_of[at] = "local", (local, 1.0)
-            return without_answer(
+            return decide_without_server(
                 items, on_errors, error.reason, self.options.breaker_pause_ms,
                 lambda at: locals_of.get(at) or (self._local, items[at].item.rule.local_share),
                 int(now * 1_000_000), peek=peek, partial=partial,
             )  # fmt: skip
 
     def give_back_local(self, rule: Rule, key: str, units: int) -> None:
-        """Gives back units that this process granted without an answer."""
+        """Gives back units that this process granted without the server."""
         now = self.clock()
         if (rule.on_error or self.options.on_error) == "allow":
             self._known.give_back(rule, key, units, now)

@@ -23,7 +23,7 @@ from .local import Limits, LocalLimiter
 
 # The number of counters that show whether a key of a call was forgotten since the call was sent.
 _SLOTS = 1024
-# How long a denial counts without an answer.
+# How long a denial counts without the server.
 _MOST_S = 3600.0
 
 
@@ -51,8 +51,8 @@ class DenialCache:
         entry = self._denials.get(args)
         if entry is None:
             return None
-        denial, asked = entry
-        passed_ms = math.floor((now - asked) * 1000)
+        denial, began = entry
+        passed_ms = math.floor((now - began) * 1000)
         if passed_ms >= min(denial.retry_after_ms, self._max_ms):
             with self._lock:
                 # Another thread may have replaced the entry.
@@ -65,10 +65,10 @@ class DenialCache:
         """Returns a number that changes if a key of the call is forgotten, and rarely otherwise."""
         return sum(self._drops[hash(key) % _SLOTS] for key in _keys(args)) if self._size else 0
 
-    def put(self, args: tuple[str, ...], decision: Decision, asked: float, drops: int) -> None:
+    def put(self, args: tuple[str, ...], decision: Decision, began: float, drops: int) -> None:
         """Caches a denial, unless a key of the call was forgotten since the call was sent.
 
-        ``asked`` is the instant before the call. ``drops`` is the number that :meth:`drops`
+        ``began`` is the instant before the call. ``drops`` is the number that :meth:`drops`
         returned then.
         """
         if not self._size or decision.allowed or decision.retry_after_ms <= 0:
@@ -76,7 +76,7 @@ class DenialCache:
         with self._lock:
             if drops != self.drops(args):
                 return
-            self._denials[args] = decision, asked
+            self._denials[args] = decision, began
             self._denials.move_to_end(args)
             for key in _keys(args):
                 self._calls.setdefault(key, set()).add(args)
@@ -149,7 +149,7 @@ class _Entry(NamedTuple):
 
     @property
     def ends_at(self) -> float:
-        """The instant until which the denial counts without an answer."""
+        """The instant until which the denial counts without the server."""
         return min(self.retry_at, self.read_at + _MOST_S)
 
 
@@ -229,7 +229,7 @@ class KnownDenials:
             self._evict(key)
 
     def _evict(self, key: str) -> None:
-        # The limit that this process keeps stays: no answer may give a key a second allowance.
+        # The limit that this process keeps stays: no reply may give a key a second allowance.
         self._entries.pop(key, None)
         self._are_local.discard(key)
 
@@ -257,10 +257,10 @@ class KnownDenials:
                 rows[at] = aged(entry.denial, _passed_ms(entry, now))
         return _denied(items, rows) if rows else None
 
-    def without_answer(
+    def without_server(
         self, items: Sequence[Keyed], now: float, reason: Reason, *, partial: bool = False
     ) -> Decision | None:
-        """Returns the denial of a call that the server did not answer."""
+        """Returns the denial of a call that the server did not decide."""
         rows: dict[int, Decision] = {}
         for at, (item, key) in enumerate(items):
             entry = self._entries.get(key)
@@ -274,7 +274,7 @@ class KnownDenials:
         """Returns the limiter of a key that is not allowed without a limit; None for others.
 
         This is a key whose denial is over. If too many calls wait, it is every key, because the
-        server answers others. The caller has the lock.
+        server replies to others. The caller has the lock.
         """
         item, key = keyed
         if not item.rule.keeps_locally:
@@ -302,7 +302,7 @@ def _is_at_most(entry: _Entry | None, cost: int, item: Item) -> bool:
 
 
 def _passed_ms(entry: _Entry, now: float) -> int:
-    # Instants are sums of times, which floats cannot tell exactly.
+    # Instants are sums of times, which floats cannot represent exactly.
     return math.floor((now - entry.read_at) * 1000 + 0.001)
 
 

@@ -32,7 +32,7 @@ class Events:
         """Resets the counters, also in the child of a fork."""
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(Counters.__slots__, 0)
-        # For each reason, when decisions without an answer were logged, and their number since.
+        # For each reason, when decisions without the server were logged, and their number since.
         self._logged: dict[str, tuple[float, int]] = {}
 
     def add(self, hook: OnDecision) -> None:
@@ -64,7 +64,7 @@ class Events:
         return self.reported(kind, decision, rule, subject, began)
 
     def _log(self, reason: str) -> None:
-        """Logs decisions without an answer: at most one line a second per reason."""
+        """Logs decisions without the server: at most one line per second and reason."""
         now = self._clock()
         with self._lock:
             at, count = self._logged.get(reason, (float("-inf"), 0))
@@ -124,7 +124,7 @@ class Events:
 
 
 class _Rejections:
-    # Made for each call: a generator with contextlib takes five times as long.
+    # Created for each call: a generator with contextlib takes five times as long.
     __slots__ = ("_began", "_events", "_rule", "_subject")
 
     def __init__(self, events: Events, rule: Rule, subject: str | int, began: float) -> None:

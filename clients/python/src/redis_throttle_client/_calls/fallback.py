@@ -1,4 +1,4 @@
-"""Decides, by ``on_error``, the calls that the server did not answer."""
+"""Decides, by ``on_error``, the calls that the server did not decide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def strictest(on_errors: Iterable[OnError]) -> OnError:
     return max(on_errors, key=_STRICTNESS.index)
 
 
-def without_answer(
+def decide_without_server(
     items: Sequence[Keyed], on_errors: Sequence[OnError], reason: Reason, retry_ms: int,
     local_of: Callable[[int], tuple[LocalLimiter, float]], now_us: int, *,
     peek: bool = False, partial: bool = False,

@@ -48,7 +48,7 @@ class Limits:
     period_us: int
 
     @classmethod
-    def made(
+    def scaled(
         cls, kind: str, capacity: int, rate: int, period_us: int, share: float = 1.0
     ) -> Limits:
         """Scales a rule to ``share``. A share below one unit is one unit in a longer time."""
@@ -66,7 +66,7 @@ class Limits:
     def of(cls, rule: Rule, share: float = 1.0) -> Limits:
         """Returns the numbers of a rule, scaled to ``share``."""
         rule = rule.default or rule
-        return cls.made(rule.kind, rule.limit or 1, rule.rate, rule.period_us, share)
+        return cls.scaled(rule.kind, rule.limit or 1, rule.rate, rule.period_us, share)
 
 
 # The maximum number of entries in a log.

@@ -37,7 +37,7 @@ class Fetch:
     ``ended`` is set when the fetch ends. ``wanted`` is the number of permits that it requests, 0
     until it is sent. ``left`` is the number of permits that arrived and are reserved for waiters.
     If ``keeps`` is false, permits without a waiter are dropped. ``short`` is the number of waiters
-    without a permit, and ``again`` the fetch with which they ask again, together.
+    without a permit, and ``again`` their second fetch, which they share.
     """
 
     rule: Rule
@@ -54,11 +54,11 @@ class Fetch:
     least: int = 0
     short: int = 0
     again: Fetch | None = None
-    _told: bool = False
+    _has_served: bool = False
 
     @property
     def has_ended(self) -> bool:
-        """True if the fetch has an answer or an error."""
+        """True if the fetch has a decision or an error."""
         return self.decision is not None or self.error is not None
 
     def serves(self, other: Fetch, now: float) -> bool:
@@ -67,9 +67,9 @@ class Fetch:
         # A fetch whose loop ended before the fetch was sent never ends.
         return room and self.here is other.here and now < self.until and self.rule == other.rule
 
-    def tell(self) -> bool:
-        """Returns True for the first waiter that receives the answer."""
-        first, self._told = not self._told, True
+    def serves_first(self) -> bool:
+        """Returns True for the first waiter that receives the decision."""
+        first, self._has_served = not self._has_served, True
         return first
 
 
@@ -150,7 +150,7 @@ class Grants:
             fetch.wanted = max(prefetch if fetch.keeps else 1, fetch.waiting, fetch.least)
             return fetch.wanted
 
-    def end(self, key: str, fetch: Fetch, asked: float, came: Decision | Exception) -> None:
+    def end(self, key: str, fetch: Fetch, began: float, came: Decision | Exception) -> None:
         """Ends a fetch: reserves permits for its waiters and stores the others."""
         with self._lock:
             fetches = self._fetches.get(key, [])
@@ -161,7 +161,7 @@ class Grants:
             if isinstance(came, Exception):
                 fetch.error = came
                 return
-            fetch.decision, fetch.expires_at = came, asked + came.reset_after_ms / 1000
+            fetch.decision, fetch.expires_at = came, began + came.reset_after_ms / 1000
             fetch.left = min(came.granted, fetch.waiting)
             fetch.short = fetch.waiting - fetch.left
             self._keep(key, fetch, came.granted - fetch.left)
@@ -200,28 +200,28 @@ class Grants:
     ) -> Decision | Fetch | None:
         """Returns the decision of one waiter; None if the fetch failed.
 
-        A waiter without a permit asks again, if it may, with the returned fetch. If that is
+        A waiter without a permit waits again, if it may, for the returned fetch. If that is
         ``new``, the waiter starts it.
         """
         with self._lock:
-            answer = fetch.decision
-            if answer is None:
+            decision = fetch.decision
+            if decision is None:
                 fetch.waiting -= 1
                 return None
-            first = fetch.tell()
-            if not answer.allowed:
-                return answer
+            first = fetch.serves_first()
+            if not decision.allowed:
+                return decision
             if not fetch.left:
                 spent = self._spend(key, fetch.rule, now)
                 if spent is None and new is not None:
                     return self._again(key, fetch, new)
-                return spent or none_left(fetch.rule, answer)
+                return spent or none_left(fetch.rule, decision)
             fetch.left -= 1
             grant = self._grants.get(key)
             others = fetch.left + (0 if grant is None else grant.permits)
             if first:
-                return replace(answer, granted=1, remaining=answer.remaining + others)
-            return _permit(answer, others, fetch.expires_at - now)
+                return replace(decision, granted=1, remaining=decision.remaining + others)
+            return _permit(decision, others, fetch.expires_at - now)
 
     def _again(self, key: str, fetch: Fetch, new: Fetch) -> Fetch:
         if fetch.again is None:
@@ -392,7 +392,7 @@ class Prefetching(Deciding):
 
     def _fetch(self, keyed: Keyed, fetch: Fetch) -> Steps[None]:
         """Fetches the permits of all waiters, or more, within a full timeout."""
-        asked, (item, key) = self.clock(), keyed
+        began, (item, key) = self.clock(), keyed
         # If the fetch is denied, cache that denial for single calls, which would be denied too.
         one, call = words.check(item, key), self.sender.call()
         drops, known, seen = self._denials.drops(one), self._known, self._known.forgotten
@@ -413,8 +413,8 @@ class Prefetching(Deciding):
             decision: Decision = yield from self.send(args, call)
             came = decision
             if decision.source == "server":
-                self._denials.put(one, decision, asked, drops)
+                self._denials.put(one, decision, began, drops)
         except Exception as error:
             came = error
         finally:
-            self._grants.end(key, fetch, asked, came)
+            self._grants.end(key, fetch, began, came)

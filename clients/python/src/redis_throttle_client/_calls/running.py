@@ -22,7 +22,7 @@ class Deadline:
     """A timeout like ``asyncio.timeout_at`` that first reads what has arrived by the deadline.
 
     If the program was busy past the deadline, the reply may have arrived in the meantime. Such a
-    call must not count as unanswered.
+    call must not count as one without a reply.
     """
 
     def __init__(self, at: float) -> None:

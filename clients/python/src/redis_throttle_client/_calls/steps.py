@@ -133,7 +133,7 @@ class Calls(Prefetching):
         self, items: Sequence[Item], tag: str | None, id: str | None, *, caches: bool = True,
         call: Call | None = None,
     ) -> Steps[Decision]:  # fmt: skip
-        """Checks several rules at once. Without ``caches`` the server is asked in any case."""
+        """Checks several rules at once. Without ``caches`` the call is always sent."""
         call = call or self.sender.call()
         began = self.clock()
         keyed = self.keyed(items, tag)
@@ -239,7 +239,7 @@ class Calls(Prefetching):
     def refund_quietly(
         self, item: Item, tag: str | None, call: Call | None = None
     ) -> Steps[None]:  # fmt: skip
-        """Refunds a cost, also while the limiter is being closed. One without an answer is lost."""
+        """Refunds a cost, also while the limiter is being closed. One without a reply is lost."""
         keyed = Keyed(item, self.keys.key(item.rule.name, item.subject, tag))
         args, call = words.named("REFUND", *keyed), call or self.sender.call()
         with contextlib.suppress(ThrottleError):
@@ -268,7 +268,7 @@ class Calls(Prefetching):
                 if not decision.allowed:
                     return decision
                 # Give back the place in the leaky bucket, because its turn comes too late. Without
-                # an answer the place stays taken.
+                # a reply the place stays taken.
                 if not decision.degraded:
                     with contextlib.suppress(Unavailable):
                         call = self.sender.call(call.left_s)
@@ -289,7 +289,7 @@ class Calls(Prefetching):
             denial = decision
 
     def ready(self) -> Steps[Backend]:
-        """Sends a call that takes nothing, and returns the back end that answered."""
+        """Sends a call that takes nothing, and returns the back end that replied."""
         call = self.sender.call(max(READY_S, self.timeout_s))
         call.is_patient, call.dial_s = True, call.left_s
         try:

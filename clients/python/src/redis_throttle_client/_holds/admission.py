@@ -43,10 +43,10 @@ def take(
     """Sends one call for all items.
 
     ``abandon`` gives back leases and reservations that the server may have granted, but the caller
-    does not have: the answer did not come, the caller was cancelled, or the limiter was closed.
+    does not have: the reply did not come, the caller was cancelled, or the limiter was closed.
     """
-    asked, keyed, call = calls.clock(), calls.keyed(items, tag), calls.sender.call()
-    without = Entry(keyed, id, asked, None, is_admission)
+    began, keyed, call = calls.clock(), calls.keyed(items, tag), calls.sender.call()
+    without = Entry(keyed, id, began, None, is_admission)
     call.gives_back = any(item.is_held for item, _ in keyed)
 
     def give_back() -> None:
@@ -71,7 +71,7 @@ def take(
             give_back()
         raise
     may_have_run = call.may_have_run or not decision.degraded
-    taken = Entry(keyed, id, asked, decision, is_admission, may_have_run)
+    taken = Entry(keyed, id, began, decision, is_admission, may_have_run)
     if calls.is_closed and call.gives_back:
         call.may_have_run = may_have_run
         give_back()
@@ -97,7 +97,7 @@ class _Admitted:
         self._is_over = False
 
     def __del__(self) -> None:
-        # Nobody can end it any more, and its renewals would hold it for ever.
+        # No caller can end it any more, and its renewals would hold it for ever.
         for hold in self._holds:
             hold.let_expire()
 
@@ -163,8 +163,8 @@ class Admission(_Admitted):
         """Ends the work: sends what was settled, and gives back leases and the rest.
 
         A second call waits for the first. Errors are not raised, but counted as ``unsettled`` and
-        told to ``on_decision``. What has no answer is repeated in the background, except charges
-        and refunds.
+        reported to ``on_decision``. Ends without a reply are repeated in the background, except
+        charges and refunds.
         """
         if os.getpid() != self._process:
             # The parent ends it. A thread of the parent may have had the lock at the fork.

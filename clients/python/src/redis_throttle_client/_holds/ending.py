@@ -92,7 +92,7 @@ class _Crew:
         return dropped
 
     def take(self) -> list[Hold]:
-        """Removes and returns the holds that nobody tends because no thread could start."""
+        """Removes and returns the holds that no thread tends, because none could start."""
         with self.changed:
             return [] if self._threads else self.close(keeps=lambda hold: False)
 
@@ -175,7 +175,7 @@ class Renewer:
     def begin(self) -> None:
         """Resets to no holds and no threads, also in the child of a fork."""
         self._held: weakref.WeakSet[Hold] = weakref.WeakSet()
-        # Those whose end has begun and has no answer, in whichever thread.
+        # The holds whose end has begun and has no reply, in any thread.
         self._ending: set[Hold] = set()
         self._lock = lock = threading.RLock()
         self._renewals = _Crew(
@@ -198,7 +198,7 @@ class Renewer:
             self.abandon(holds)
 
     def end(self, holds: Sequence[Hold]) -> None:
-        """Ends holds, one after the other. Those without an answer are repeated later."""
+        """Ends holds, one after the other. Ends without a reply are repeated later."""
         left = self._begun(holds)
         try:
             while left:
@@ -215,7 +215,7 @@ class Renewer:
             self._end_later(hold)
 
     def _begun(self, holds: Sequence[Hold]) -> list[Hold]:
-        """Begins the ends, and returns the holds of which the server must be told."""
+        """Begins the ends, and returns the holds whose ends must be sent."""
         begun = [hold for hold in holds if hold.begins_end()]
         self._ending.update(begun)
         return begun
@@ -242,7 +242,7 @@ class Renewer:
         self._ends.join(max(0.0, ends_at - self._clock()))
 
     def give_up(self) -> None:
-        """Gives up the ends without an answer, also those that other threads wait for."""
+        """Gives up the ends without a reply, also those that other threads wait for."""
         for hold in list(self._ending):
             self._give_up(hold)
 
@@ -319,7 +319,7 @@ class Keeper:
     async def end(self, holds: Sequence[Hold]) -> None:
         """Ends holds together, even if the caller is cancelled meanwhile.
 
-        Those without an answer are repeated in the background.
+        Ends without a reply are repeated in the background.
         """
         await asyncio.shield(self.end_soon(holds))
 
@@ -337,13 +337,13 @@ class Keeper:
             self._tasks.start(self._end_again(hold), repeats=True)
 
     async def _end_again(self, hold: Hold) -> None:
-        is_told = False
+        has_ended = False
         try:
-            while not is_told and (pause_s := hold.next_end_s()) is not None:
+            while not has_ended and (pause_s := hold.next_end_s()) is not None:
                 await self._sleep(pause_s)
-                is_told = await self.run(hold.end())
+                has_ended = await self.run(hold.end())
         finally:
-            if not is_told:
+            if not has_ended:
                 hold.give_up()
 
 

@@ -32,7 +32,7 @@ class Entry:
 
     items: Sequence[Keyed]
     id: str
-    asked: float
+    began: float
     decision: Decision | None
     is_admission: bool
     may_have_run: bool = True
@@ -56,7 +56,7 @@ class Hold:
     expires: ClassVar[bool] = True
     # True if a renewal that was sent must end before the hold is ended.
     waits_for_renewal: ClassVar[bool] = False
-    # True if an end without an answer may be sent again.
+    # True if an end without a reply may be sent again.
     _repeats: ClassVar[bool] = True
 
     def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Entry, ttl_us: int) -> None:
@@ -64,9 +64,9 @@ class Hold:
         (self.item, self.key), self.taken = keyed, taken
         self._calls, self._ttl_s = calls, ttl_us / 1_000_000
         # The end by this process's clock, and the latest end that the server may have.
-        self._until = self._ends = taken.asked + self._ttl_s
+        self._until = self._ends = taken.began + self._ttl_s
         # The instant before the last call to take or to renew it was sent.
-        self._sent = taken.asked
+        self._sent = taken.began
         self._process = os.getpid()
         self._row = taken.row(at)
         is_local = self._row is not None and self._row.source == "local"
@@ -74,17 +74,17 @@ class Hold:
         self._tries, self._failure = 0, Unavailable("the limiter was closed")
         self._ended_at = 0.0
         self.is_ended = False
-        # Counts what would be told of an end that failed. Only the first is.
-        self._told = itertools.count()
+        # Counts the reports of an end that failed. Only the first is made.
+        self._reports = itertools.count()
         # Ends the renewals in the background.
         self.stop: Callable[[], Any] = lambda: None
 
     @property
     def held(self) -> bool:
         """True while this process has the hold. A degraded one is held until it is ended."""
-        ours = not self.is_ended and not self._is_parents
+        is_own = not self.is_ended and not self._is_parents
         lasts = self._is_degraded or not self.expires
-        return ours and (lasts or self._calls.clock() < self._until)
+        return is_own and (lasts or self._calls.clock() < self._until)
 
     @property
     def _is_degraded(self) -> bool:
@@ -111,15 +111,15 @@ class Hold:
         """Renews the hold for another ttl. Returns False if it is lost."""
         if not self.is_renewable:
             return self.held
-        self._sent = asked = self._calls.clock()
+        self._sent = began = self._calls.clock()
         rule, subject = self.item.rule, self.item.subject
-        with self._calls.events.rejections(rule, subject, asked):
+        with self._calls.events.rejections(rule, subject, began):
             reply = yield from self._calls.keep(self._renewal(), self._until, lambda: self.is_ended)
         if not self._is_kept(reply):
-            # It stays lost, also if another renewal is answered later.
+            # It stays lost, also if another renewal gets its reply later.
             self._until = float("-inf")
         elif self._until > float("-inf"):
-            self._until = max(self._until, asked + self._ttl_s)
+            self._until = max(self._until, began + self._ttl_s)
             self._ends = max(self._ends, self._until)
         return self.held
 
@@ -134,13 +134,13 @@ class Hold:
         return max(0.0, self._sent + self._ttl_s / 3 - self._calls.clock())
 
     def let_expire(self) -> None:
-        """Ends the renewals of a hold that nobody can end any more: it expires by itself."""
+        """Ends the renewals of a hold that no caller can end any more: it expires by itself."""
         self._until = float("-inf")
 
     # -- the end ------------------------------------------------------------------------------
 
     def begins_end(self) -> bool:
-        """Ends the renewals. Returns True if the server must be told, and was not told before."""
+        """Ends the renewals. Returns True if an end must be sent, and was not sent before."""
         if self.is_ended:
             return False
         self.is_ended, self._ended_at = True, self._calls.clock()
@@ -182,23 +182,23 @@ class Hold:
         return pause_s if again and not self._is_parents else None
 
     def give_up(self) -> None:
-        """Notes that the end had no answer and is not repeated."""
+        """Notes that the end got no reply and is not repeated."""
         if not self._is_parents and (self.taken.is_admission or self._calls.is_closed):
-            self._tell(self._failure)
+            self._report(self._failure)
 
     def _fail(self, error: ThrottleError) -> None:
         if self.taken.is_admission:
-            self._tell(error)
+            self._report(error)
 
-    def _tell(self, error: ThrottleError) -> None:
-        if next(self._told):
-            # The close gave it up, and its answer came later.
+    def _report(self, error: ThrottleError) -> None:
+        if next(self._reports):
+            # The close gave it up, and its reply came later.
             return
         rule, subject = self.item.rule, self.item.subject
         self._calls.events.unsettled(self.kind, rule, subject, self._ended_at, error)
 
     def _send(self, args: Args, until: float) -> Steps[Any]:
-        """Sends an end, which may wait for a slot at least as long as for its answer."""
+        """Sends an end, which may wait for a slot at least as long as for its reply."""
         until = max(until, self._calls.clock() + self._calls.timeout_s)
         return self._calls.keep(args, until)
 
@@ -220,7 +220,7 @@ class Permit(Hold):
         super().__init__(calls, keyed, at, taken, keyed.item.rule.period_us)
 
     def _renewal(self) -> Args:
-        # The server may receive it, even if the answer is lost.
+        # The server may receive it, even if the reply is lost.
         self._ends = max(self._ends, self._sent + self._ttl_s)
         return words.renew(self.item.rule, self.key, self.taken.id)
 
@@ -234,7 +234,7 @@ class Permit(Hold):
 
 
 class Settled(Hold):
-    """A hold whose caller may tell the units that the work took."""
+    """A hold whose caller may report the units that the work took."""
 
     units: int | None = None
 
@@ -246,7 +246,7 @@ class Reserved(Settled):
 
     def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Entry) -> None:
         super().__init__(calls, keyed, at, taken, keyed.item.ttl_us or 0)
-        # A commit without an answer may have run; a charge must not be sent again.
+        # A commit without a reply may have run; a charge must not be sent again.
         self._may_be_committed = self._charges = False
 
     def renew(self) -> Steps[bool]:

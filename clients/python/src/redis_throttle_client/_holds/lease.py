@@ -63,7 +63,7 @@ class Lease(_Held):
         return bool(self._renewer.run(self._hold.renew()))
 
     def release(self) -> None:
-        """Releases the permit. Without an answer, repeats that in the background."""
+        """Releases the permit. Without a reply, repeats that in the background."""
         self._renewer.end([self._hold])
 
     def _release_soon(self) -> None:
@@ -84,7 +84,7 @@ class AsyncLease(_Held):
     async def release(self) -> None:
         """Releases the permit, even if its task is cancelled in the meantime.
 
-        Without an answer, repeats that in the background.
+        Without a reply, repeats that in the background.
         """
         await self._keeper.end([self._hold])
 

@@ -41,7 +41,7 @@ class Breaker:
             if self._shut_until is None:
                 return False
             if self.is_open():
-                raise Unavailable("the circuit is open: the node gave no answer", "circuit")
+                raise Unavailable("the circuit is open: the node did not reply", "circuit")
             self._prober, self._probed_at = weakref.ref(call), self._clock()
             return True
 
@@ -50,8 +50,8 @@ class Breaker:
         if self._probed_at is not None and self._prober() is call:
             self._probed_at = None
 
-    def answered(self) -> None:
-        """Notes an answer, which closes the breaker."""
+    def succeeded(self) -> None:
+        """Notes a decision or a rejection, which closes the breaker."""
         if self._failed or self._shut_until is not None:
             with self._lock:
                 self._failed, self._shut_until = 0, None
@@ -83,8 +83,8 @@ class Breakers:
         breaker = self._of_node.get(node)
         if breaker is None:
             options = self._options
-            made = Breaker(options.breaker_failures, options.breaker_pause_ms / 1000, options.clock)
-            breaker = self._of_node.setdefault(node, made)
+            new = Breaker(options.breaker_failures, options.breaker_pause_ms / 1000, options.clock)
+            breaker = self._of_node.setdefault(node, new)
         return breaker
 
     def count_open(self) -> int:

@@ -16,7 +16,7 @@ from .._rules.options import Bounds
 from .._wire.call import Call
 from .._wire.words import key_of
 from .breaker import Breakers
-from .connection import ask_once, ask_once_in_loop
+from .connection import call_once, call_once_in_loop
 from .dial import Dial, Node
 from .fork import forgets
 from .slots import READ, READ_PAUSE_S, Address, Slots
@@ -40,8 +40,8 @@ class _Cluster:
     def _sockets(self, node: Node) -> Any:
         sockets = self._nodes.get(node)
         if sockets is None:
-            made = self._kind(self._dial.to(node), self._bounds, self._breakers, node)
-            sockets = self._nodes.setdefault(node, made)
+            new = self._kind(self._dial.to(node), self._bounds, self._breakers, node)
+            sockets = self._nodes.setdefault(node, new)
         return sockets
 
     def is_up(self, node: Node) -> bool:
@@ -58,7 +58,7 @@ class _Cluster:
         raise NotImplementedError
 
     def _redirected(self, error: BaseException, node: Node) -> tuple[Node, bool]:
-        """Returns the node to which a call was redirected, and whether it must be told so.
+        """Returns the node to which a call was redirected, and whether ``ASKING`` comes first.
 
         Raises any other error. The map is then read again, unless the node has only refused the
         call.
@@ -73,7 +73,7 @@ class _Cluster:
         if isinstance(error, LimiterClosed) or getattr(error, "reason", "") == "overloaded":
             raise error
         if isinstance(error, self._dial.response_error):
-            error.answered_by = node
+            error.replied_by = node
             if not (str(error).startswith(_MAP_IS_OLD) or retires(error)):
                 raise error
         self._slots.lost(node)
@@ -120,7 +120,7 @@ class ClusterTransport(_Cluster):
         raise Unavailable("too many redirections")
 
     def _refresh(self, *, first: Node = None, last: Node = None) -> None:
-        """Reads the map in the background: one reading at a time, and at most one a second."""
+        """Reads the map in the background: one reading at a time, and at most one per second."""
         now = time.monotonic()
         with self._lock:
             is_reading = self._reader is not None and self._reader.is_alive()
@@ -135,16 +135,16 @@ class ClusterTransport(_Cluster):
     def _read(self, first: Node, last: Node) -> None:
         reading = self._slots.reading(first=first, last=last)
         for node in reading.nodes:
-            if reading.add(node, self._ask(node)):
+            if reading.add(node, self._query(node)):
                 break
         if reading.end() is None:
             for replaced in set(self._nodes) - self._slots.nodes:
                 self._nodes.pop(replaced).leave()
 
-    def _ask(self, node: Address) -> Any:
+    def _query(self, node: Address) -> Any:
         """Returns the map of a node, or the error."""
         try:
-            return ask_once(self._dial.to(node), READ, self._dial.patience_s)
+            return call_once(self._dial.to(node), READ, self._dial.patience_s)
         except Exception as error:
             return error
 
@@ -223,7 +223,7 @@ class AsyncClusterTransport(_Cluster):
             raise self._slots.refused(waited=True)
 
     def _refresh(self, *, first: Node = None, last: Node = None) -> asyncio.Task[None] | None:
-        """Reads the map in the background: one reading at a time, and at most one a second.
+        """Reads the map in the background: one reading at a time, and at most one per second.
 
         Returns the reading under way. Returns None if it is too early for another.
         """
@@ -242,17 +242,17 @@ class AsyncClusterTransport(_Cluster):
     async def _read(self, first: Node, last: Node) -> None:
         reading = self._slots.reading(first=first, last=last)
         for node in reading.nodes:
-            if reading.add(node, await self._ask(node)):
+            if reading.add(node, await self._query(node)):
                 break
         if reading.end() is None:
             for replaced in set(self._nodes) - self._slots.nodes:
                 if (sockets := self._nodes.pop(replaced, None)) is not None:
                     await sockets.leave()
 
-    async def _ask(self, node: Address) -> Any:
+    async def _query(self, node: Address) -> Any:
         """Returns the map of a node, or the error."""
         try:
-            return await ask_once_in_loop(self._dial.to(node), READ, self._dial.patience_s)
+            return await call_once_in_loop(self._dial.to(node), READ, self._dial.patience_s)
         except Exception as error:
             return error
 

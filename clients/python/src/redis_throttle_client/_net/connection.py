@@ -28,15 +28,15 @@ class Link:
     def __init__(self) -> None:
         self.generation = 0
         self.heard = -NEVER
-        self.has_answered = False
+        self.has_replied = False
         # The call that has the connection, before and after it has sent a command.
         self.holder: Call | None = None
-        # The call whose command is not answered, and when that was sent.
+        # The call whose command has no reply yet, and when that was sent.
         self.call: Call | None = None
         self.sent = self.ends = self.ends_at = 0.0
         # False while the thread of the call waits for the interpreter before it sends.
         self.is_sent = True
-        # When the node first answered, on another connection, a command that was sent later.
+        # When the node first replied, on another connection, to a command that was sent later.
         self.overtaken = NEVER
         # The error with which the call ended before its reply.
         self.error: Exception | None = None
@@ -47,7 +47,7 @@ class Link:
         return self.call is not None and self.call.drains
 
 
-# Made once: to combine flags takes longer than the call. Windows has no polled sockets.
+# Computed once: to combine flags takes longer than the call. Windows has no polled sockets.
 _PEEK = int(socket.MSG_PEEK) | int(getattr(socket, "MSG_DONTWAIT", 0))
 
 
@@ -141,14 +141,14 @@ class SocketLink(Link):
         self._connection.disconnect()
 
 
-def ask_once(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -> Any:
+def call_once(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -> Any:
     """Opens a connection for one call, and returns the reply."""
     connection, ends_at = make(), time.monotonic() + timeout_s
 
     def look() -> float:
         left_s = ends_at - time.monotonic()
         if left_s <= 0:
-            raise counted("no answer in time", "timeout")
+            raise counted("no reply in time", "timeout")
         return left_s
 
     try:
@@ -210,7 +210,9 @@ async def hang_up(connection: Any) -> None:
         writer.transport.abort()
 
 
-async def ask_once_in_loop(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -> Any:
+async def call_once_in_loop(
+    make: Callable[[], Any], args: tuple[str, ...], timeout_s: float
+) -> Any:
     """Opens a connection for one call, and returns the reply."""
     connection, stage = make(), "connected, logged in, no reply to " + " ".join(args)
     login = Login(connection)
@@ -225,7 +227,7 @@ async def ask_once_in_loop(make: Callable[[], Any], args: tuple[str, ...], timeo
     except Exception as error:
         if is_reply(error) or is_rejection(error):
             raise
-        failed = Unavailable(str(error) or "no answer in time")
+        failed = Unavailable(str(error) or "no reply in time")
         failed.stage = stage if is_open else login.stage
         raise failed from error
     finally:

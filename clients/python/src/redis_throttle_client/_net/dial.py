@@ -78,7 +78,7 @@ class Login:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        # True after the connection was made, and after the server has answered a command of it.
+        # True after the connection was opened, and after the server has replied to a command on it.
         self.began = self.is_heard = False
 
     @property

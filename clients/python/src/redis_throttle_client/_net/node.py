@@ -143,7 +143,7 @@ class Sender:
             breaker.leave(call)
         if isinstance(reply, Decision):
             return reply
-        breaker.answered()
+        breaker.succeeded()
         # The function refers to the call: without this the two would be garbage that Python seeks.
         read, call.read = call.read, None
         if read is None:
@@ -176,7 +176,7 @@ class Sender:
     def _note(self, breaker: Breaker, error: ThrottleError) -> None:
         """Notes the error of a call in the breaker, unless the transport has done so."""
         if isinstance(error, CommandRejected):
-            breaker.answered()
+            breaker.succeeded()
         elif isinstance(error, Unavailable) and error.is_failure:
             breaker.failed()
 
@@ -186,7 +186,7 @@ class Sender:
         if isinstance(outcome, Exception):
             self._note(breaker, judge(outcome))
         else:
-            breaker.answered()
+            breaker.succeeded()
         if call.then is not None:
             call.then(outcome)
 

@@ -39,7 +39,7 @@ class Connections(Line[L, W]):
         # sending.
         self.idle: list[L] = []
         self.in_flight: dict[L, None] = {}
-        # Those of them that were sent after all that are answered.
+        # Those of them that were sent after every command that has a reply.
         self._fresh: dict[L, None] = {}
         self.dials: set[Dialling] = set()
         # The number of calls that have a place, those with slots of their own apart.
@@ -172,13 +172,13 @@ class Connections(Line[L, W]):
         self._forget(link)
         call, link.call = link.call, None
         if link in self.links:
-            if not link.has_answered:
+            if not link.has_replied:
                 self._fail(at)
             self.drop(link, at)
         if call is not None and call.drains:
-            self._tell_late(call, lost(error))
+            self._report_late(call, lost(error))
 
-    def _tell_late(self, call: Call, result: Any) -> None:
+    def _report_late(self, call: Call, result: Any) -> None:
         call.drains = False
         if call.late is not None:
             call.late(call, result)
@@ -224,7 +224,7 @@ class Connections(Line[L, W]):
     def _dial_more(self, at: float) -> None:
         """Opens connections for the calls in line.
 
-        The first connection of a generation shows if the node answers, and all calls wait for it.
+        The first connection of a generation shows if the node replies, and all calls wait for it.
         """
         most = self._most + (RENEWAL_SLOTS + END_SLOTS if self._kept else 0)
         while (
@@ -274,7 +274,7 @@ class Connections(Line[L, W]):
         self._dial_at, self._refusal = at + pause_s, error
         self._stage = "not connected" if dialling.login is None else dialling.login.stage
         if is_rejection(error):
-            self._breaker().answered()
+            self._breaker().succeeded()
         elif is_first:
             self._fail(at)
         # If connections are open, the calls in line use those.
@@ -285,7 +285,7 @@ class Connections(Line[L, W]):
     def _refused(self) -> Exception:
         """Returns the error of a call for which no connection can be opened yet.
 
-        A rejection, for example of a password, is an answer for all calls.
+        A rejection, for example of a password, is a final reply for all calls.
         """
         if is_rejection(self._refusal):
             return self._refusal.with_traceback(None)

@@ -2,7 +2,7 @@
 
 A driver reads the map on connections of the application, and waits for a silent node as long as
 the application's settings allow, which may be for ever. So a transport reads the map itself, on
-connections of its own: it asks the nodes in turn, and waits for each only for a limited time.
+connections of its own: it queries the nodes in turn, and waits for each only for a limited time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SLOTS = 16384
 READ = ("CLUSTER", "SLOTS")
 # The minimum time between the beginnings of two readings.
 READ_PAUSE_S = 1.0
-# A server sends this host if it has no name to tell.
+# A server sends this host if it has no name to report.
 _NO_HOST = "?"
 
 
@@ -79,13 +79,13 @@ class Slots:
         host, port = remap(host, port) if remap else (host, port)
         return host, int(port)
 
-    def target(self, error: Any, asked: Node) -> Address:
+    def target(self, error: Any, source: Node) -> Address:
         """Returns the node to which a call was redirected. A missing host means the same host."""
-        return self._remapped(error.host or (asked[0] if asked else ""), int(error.port))
+        return self._remapped(error.host or (source[0] if source else ""), int(error.port))
 
-    def move(self, error: Any, asked: Node) -> Address:
+    def move(self, error: Any, source: Node) -> Address:
         """Returns the node of a redirection, and uses it for all later calls on the slot."""
-        self._moved[int(error.slot_id)] = to = self.target(error, asked)
+        self._moved[int(error.slot_id)] = to = self.target(error, source)
         return to
 
     def lost(self, node: Node) -> None:
@@ -99,24 +99,24 @@ class Slots:
         return {*(node for _, _, node in self._ranges), *list(self._moved.values())}
 
     def reading(self, *, first: Node = None, last: Node = None) -> Reading:
-        """Begins to read the map. Asks the node ``first`` first and the node ``last`` last."""
+        """Begins to read the map, first from the node ``first`` and last from the node ``last``."""
         known = {
             *self.nodes, *self._replicas, *self._named_first,
             *_addresses(self._client, "startup_nodes"), *_addresses(self._client, "nodes_cache"),
         }  # fmt: skip
-        # Each client asks another node, so that a change does not make all of them ask one.
+        # Each client queries another node first, so that not all of them query one after a change.
         shuffled = random.sample(sorted(known), len(known))
         return Reading(self, sorted(shuffled, key=lambda node: (node != first, node == last)))
 
-    def ranges(self, reply: Any, asked: Address) -> tuple[list[_Range], list[Address]]:
+    def ranges(self, reply: Any, source: Address) -> tuple[list[_Range], list[Address]]:
         """Returns the slots of the primaries in a reply, and the replicas."""
         ranges, replicas = [], []
         for begin, end, primary, *others in reply:
-            for at, (told, port, *_) in enumerate([primary, *others]):
-                host = told.decode() if isinstance(told, bytes) else told
+            for at, (given, port, *_) in enumerate([primary, *others]):
+                host = given.decode() if isinstance(given, bytes) else given
                 if host == _NO_HOST:
                     continue
-                node = self._remapped(host or asked[0], int(port))
+                node = self._remapped(host or source[0], int(port))
                 if at:
                     replicas.append(node)
                 else:
@@ -138,13 +138,13 @@ class Slots:
         return dict(self._moved)
 
     def failed(self, error: Exception) -> None:
-        """Notes that no node told its map."""
+        """Notes that no node returned its map."""
         self._error = error
 
     def refused(self, *, waited: bool = False) -> Exception:
         """Returns the error of a call for which the map could not be read.
 
-        A rejection, for example of a password, is an answer for all calls. Anything else is one
+        A rejection, for example of a password, is a final reply for all calls. Anything else is one
         failure, of the first call that ``waited`` for the reading.
         """
         error = self._error
@@ -157,7 +157,7 @@ class Slots:
 
 
 class Reading:
-    """One attempt to read the map. ``nodes`` are those to ask, in order."""
+    """One attempt to read the map. ``nodes`` are those to query, in order."""
 
     def __init__(self, slots: Slots, nodes: list[Address]) -> None:
         self.nodes = nodes
@@ -166,15 +166,15 @@ class Reading:
         self._best: tuple[list[_Range], list[Address]] = [], []
         self._errors: list[Exception] = []
 
-    def add(self, node: Address, answer: Any) -> bool:
-        """Adds the reply or the error of a node. Returns True if no other node must be asked.
+    def add(self, node: Address, reply: Any) -> bool:
+        """Adds the reply or the error of a node. Returns True if no other node must be queried.
 
         A node that knows only some of the slots may have lost the others.
         """
         try:
-            if isinstance(answer, Exception):
-                raise answer
-            found = self._slots.ranges(answer, node)
+            if isinstance(reply, Exception):
+                raise reply
+            found = self._slots.ranges(reply, node)
         except Exception as error:
             self._errors.append(error)
             return False
@@ -184,11 +184,11 @@ class Reading:
         return covered >= SLOTS
 
     def end(self) -> Exception | None:
-        """Replaces the map by the most complete answer. Returns an error if there is none."""
+        """Replaces the map by the most complete reply. Returns an error if there is none."""
         if self._covered:
             self._slots.use(*self._best, self._redirections)
             return None
-        # A server that is away is no reason to raise another server's rejection.
+        # A server that is down is no reason to raise another server's rejection.
         passing = [error for error in self._errors if not is_rejection(error)]
         error = (passing or self._errors or [Unavailable("no node has named a slot")])[-1]
         self._slots.failed(error)

@@ -154,7 +154,7 @@ class _Pool(Traffic[SocketLink, _Waiter]):
             except Exception as error:
                 self.failed(link, error, at)
             else:
-                self.answer(link, reply, at)
+                self.replied(link, reply, at)
                 self.give(link, at)
 
     def _has_arrived(self, link: SocketLink) -> bool:
@@ -271,7 +271,7 @@ class Sockets:
             raise
         with self._lock:
             at = time.monotonic()
-            pool.answer(link, reply, at)
+            pool.replied(link, reply, at)
             pool.give(link, at)
         if link.error is not None:
             raise link.error

@@ -111,7 +111,7 @@ class _Pool(Traffic[AsyncLink, _Waiter]):
             raise ended from error
         link.task = None
         at = self.loop.time()
-        self.answer(link, reply, at)
+        self.replied(link, reply, at)
         self.give(link, at)
         self._check_quiet()
         return reply
@@ -139,7 +139,7 @@ class _Pool(Traffic[AsyncLink, _Waiter]):
             self.lose(link, counted("the loop has ended", "connection"), self.loop.time())
             raise
         else:
-            self.answer(link, reply, self.loop.time())
+            self.replied(link, reply, self.loop.time())
             self.give(link, self.loop.time())
             self._check_quiet()
 
@@ -273,9 +273,9 @@ class AsyncSockets:
             # Drop the sockets of closed loops, which cannot be used any more.
             for closed in [known for known in list(self._of_loop) if known.is_closed()]:
                 self._of_loop.pop(closed, None)
-            made = _Pool(self._make, self._bounds, lambda: self._breakers.of(self._node))
-            made.is_closed = self._is_left
-            pool = self._of_loop.setdefault(loop, made)
+            new = _Pool(self._make, self._bounds, lambda: self._breakers.of(self._node))
+            new.is_closed = self._is_left
+            pool = self._of_loop.setdefault(loop, new)
         return pool
 
     async def call(self, args: tuple[str, ...], call: Call, *, asking: bool = False) -> Any:

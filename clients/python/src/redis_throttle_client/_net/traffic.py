@@ -85,17 +85,17 @@ class Traffic(Connections[L, W]):
         self.in_flight[link] = self._fresh[link] = None
 
     def send_again(self, link: L, at: float) -> None:
-        """Notes that a command was sent only now, and not before those that are answered."""
+        """Notes that a command was sent only now, and not before those that have replies."""
         link.sent, link.overtaken = self.now(at), NEVER
         self._fresh.pop(link, None)
         self._fresh[link] = None
 
-    def answer(self, link: L, reply: Any, at: float) -> None:
+    def replied(self, link: L, reply: Any, at: float) -> None:
         """Notes the reply to a command, or an error reply. Its connection is free afterwards."""
         self._forget(link)
         call, link.call = link.call, None
         self._heard = link.heard = now = self.now(at)
-        link.has_answered = True
+        link.has_replied = True
         while self._fresh:
             first = next(iter(self._fresh))
             if first.sent >= link.sent:
@@ -114,14 +114,14 @@ class Traffic(Connections[L, W]):
             else:
                 call.result = result
         if call.drains:
-            self._tell_late(call, result)
+            self._report_late(call, result)
 
     def failed(self, link: L, error: Exception, at: float) -> Exception:
         """Ends a command with an error reply, or that of a lost connection. Returns the error."""
         if not is_reply(error):
             self.lose(link, error, at)
             return link.error or lost(error)
-        self.answer(link, error, at)
+        self.replied(link, error, at)
         if retires(error) and not self.retire_once(link, at):
             error = repeated(error)
         self.give(link, at)
@@ -208,7 +208,7 @@ class Traffic(Connections[L, W]):
         self.retire(at, _silent())
 
     def _close_alone(self, link: L, at: float) -> None:
-        """Closes a silent connection of a node that answers others, and those silent as long."""
+        """Closes a silent connection of a node that replies to others, and those silent as long."""
         for other in [one for one in self.idle if one.heard < link.sent]:
             self.drop(other, at)
         link.error = link.error or _silent()

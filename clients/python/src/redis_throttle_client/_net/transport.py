@@ -75,8 +75,8 @@ def is_up_of(transport: Any) -> Callable[[Any], bool]:
 def transport(client: Any, bounds: Bounds, breakers: Breakers, *, wait: bool = False) -> Transport:
     """Returns the transport for a client, which may itself be one. ``wait`` is true for asyncio."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
-        made: Transport = client
-        return made
+        given: Transport = client
+        return given
     is_async = any(".asyncio" in base.__module__ for base in type(client).__mro__)
     if is_async and not wait:
         raise InvalidArgument("client: expected a sync client; use AsyncLimiter for asyncio")

@@ -25,9 +25,9 @@ class Decision:
     is the time to wait before acting. ``reset_after_ms`` is the time until the full allowance is
     available, rounded up.
     ``source`` is ``server``; ``local`` if this process decided, by a cached denial, a prefetched
-    permit or ``on_error="local"``; or ``error`` if there was no answer and ``on_error`` allowed or
-    denied. ``degraded`` is true if the server gave no answer and ``on_error`` decided; ``reason``
-    then says why.
+    permit or ``on_error="local"``; or ``error`` if the server did not decide and ``on_error``
+    allowed or denied. ``degraded`` is true if ``on_error`` decided in place of the server;
+    ``reason`` then says why.
     ``would_allow`` and ``would_retry_after_ms`` differ from ``allowed`` and ``retry_after_ms`` only
     under a policy in shadow mode. ``rows`` has the decision of each rule if the call has several;
     ``deciding`` is the index, from 0, of the rule that decided. ``banned`` is true if the call is

@@ -10,12 +10,12 @@ import copyreg
 from typing import Any, Literal
 
 Reason = Literal["timeout", "connection", "server", "overloaded", "circuit"]
-"""Why there is no answer.
+"""Why the server did not decide.
 
 ``timeout``: the node, or the connection of the call, is silent. ``connection``: no connection could
 be opened in time, or it was lost. ``server``: the server cannot decide now, for example while it
 loads. ``overloaded``: there are too many calls, or the reply comes later than ``timeout_ms``, while
-the node answers others. ``circuit``: the breaker is open.
+the node replies to others. ``circuit``: the breaker is open.
 """
 
 
@@ -122,7 +122,7 @@ def is_rejection(error: BaseException) -> bool:
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Returns True for the answer of a server that cannot decide now, if it is no rejection."""
+    """Returns True for the error of a server that cannot decide now, if it is no rejection."""
     return is_reply(error) or _FULL in str(error)
 
 
@@ -139,19 +139,19 @@ def retires(error: BaseException) -> bool:
     """Returns True for a reply after which other connections to the node are useless too.
 
     A demoted primary stays read-only, while its address may lead to the new primary. A connection
-    without valid credentials does not ask for new ones.
+    without valid credentials does not request new ones.
     """
     return bool(_RETIRING_TYPES & types_of(error)) or str(error).startswith(_RETIRING)
 
 
 def lost(error: Exception) -> Unavailable:
     """Returns the error of a call whose connection was lost."""
-    return counted(f"no answer: {str(error) or type(error).__name__}", "connection", sent=True)
+    return counted(f"no reply: {str(error) or type(error).__name__}", "connection", sent=True)
 
 
 def repeated(error: Exception) -> Exception:
     """Returns the error for a reply that has retired its generation for another call already."""
-    return error if is_rejection(error) else counted(f"no answer: {error}", "server")
+    return error if is_rejection(error) else counted(f"no reply: {error}", "server")
 
 
 # The errors of the drivers for a redirection, and the first words of the replies.
@@ -175,4 +175,4 @@ def judge(error: Exception) -> ThrottleError:
             hint = ": is the module loaded on this server?"
         return CommandRejected(f"{error}{hint}")
     reason: Reason = "server" if is_temporary(error) else "connection"
-    return Unavailable(f"no answer: {str(error) or type(error).__name__}", reason)
+    return Unavailable(f"no reply: {str(error) or type(error).__name__}", reason)

@@ -89,8 +89,8 @@ class LimiterOptions(TypedDict, total=False):
 class Options:
     """The validated options of a limiter.
 
-    ``timeout_ms`` is the most that a call waits in all. A node that is silent for ``silence_ms``
-    does not answer; by default it is ``timeout_ms`` if that is set, else 100. At most
+    ``timeout_ms`` is the most that a call waits in all. ``silence_ms`` is the longest silence of a
+    node; by default it is ``timeout_ms`` if that is set, else 100. At most
     ``max_in_flight`` commands are in flight to a node, and ``max_waiting`` calls wait in line.
     ``known_denials`` is the number of keys whose last denial is remembered. ``on_error`` and
     ``prefetch`` are for rules that do not set their own. ``prefetch`` is the number of permits that
@@ -98,7 +98,7 @@ class Options:
     ``denial_cache`` is the maximum number of cached denials, 0 for none; each is kept until its
     retry time, at most ``denial_cache_max_ms``. ``backend`` selects the module, or the library as
     functions or as a script; ``auto`` takes the first of these that works. ``log_errors`` logs the
-    decisions that are made without an answer.
+    decisions that are made without the server.
     """
 
     timeout_ms: int = 1000

@@ -15,7 +15,7 @@ from .._rules.outcome import Outcome, counts
 from .._rules.rule import Item, Rule
 from .._wire.call import Steps
 
-# The functions of which a failure is logged. Later ones may be made for each request.
+# The functions of which a failure is logged. Later ones may be created for each request.
 MOST_FUNCTIONS = 100
 
 
@@ -57,7 +57,7 @@ class RequestItems:
 class Decided:
     """The decision on the items of a request, made at the instant ``at``."""
 
-    asked: RequestItems
+    requested: RequestItems
     decision: Decision
     at: float
 
@@ -67,7 +67,7 @@ class Decided:
         # In shadow mode a denial takes nothing, although the call is allowed.
         return [
             (item.rule, item.subject, row)
-            for item, row in zip(self.asked.items, rows, strict=True)
+            for item, row in zip(self.requested.items, rows, strict=True)
             if row.granted and row.would_allow and not _counts(item.rule, outcome)
         ]
 
@@ -82,34 +82,34 @@ def _counts(rule: Rule, outcome: Outcome) -> bool:
         return True
 
 
-def take(limiter: Limiter, asked: RequestItems) -> tuple[Decided, list[Lease]]:
+def take(limiter: Limiter, requested: RequestItems) -> tuple[Decided, list[Lease]]:
     """Sends the items of a request as one call."""
     at = limiter._calls.clock()
-    decision, leases = limiter._admit(asked.items, asked.tag)
-    return Decided(asked, decision, at), leases
+    decision, leases = limiter._admit(requested.items, requested.tag)
+    return Decided(requested, decision, at), leases
 
 
 async def take_async(
-    limiter: AsyncLimiter, asked: RequestItems
+    limiter: AsyncLimiter, requested: RequestItems
 ) -> tuple[Decided, list[AsyncLease]]:  # fmt: skip
     """The same as :func:`take`."""
     at = limiter._calls.clock()
-    decision, leases = await limiter._admit(asked.items, asked.tag)
-    return Decided(asked, decision, at), leases
+    decision, leases = await limiter._admit(requested.items, requested.tag)
+    return Decided(requested, decision, at), leases
 
 
 def refund(limiter: Limiter, taken: Decided, outcome: Outcome) -> None:
     """Refunds what does not count. Raises nothing: the response is on its way."""
     servers = _return_local(limiter._calls, taken, outcome)
     if servers:
-        limiter._run(_refunds(limiter._calls, servers, taken.asked.tag))
+        limiter._run(_refunds(limiter._calls, servers, taken.requested.tag))
 
 
 def refund_soon(limiter: AsyncLimiter, taken: Decided, outcome: Outcome) -> None:
     """Refunds what does not count; the server's units in a task that outlives its caller."""
     servers = _return_local(limiter._calls, taken, outcome)
     if servers:
-        limiter._tasks.start(limiter._run(_refunds(limiter._calls, servers, taken.asked.tag)))
+        limiter._tasks.start(limiter._run(_refunds(limiter._calls, servers, taken.requested.tag)))
 
 
 def _return_local(
@@ -121,7 +121,7 @@ def _return_local(
         if row.source == "server":
             servers.append((rule, subject, row.granted))
             continue
-        key, now = calls.keys.key(rule.name, subject, taken.asked.tag), calls.clock()
+        key, now = calls.keys.key(rule.name, subject, taken.requested.tag), calls.clock()
         if row.degraded:
             calls.give_back_local(rule, key, row.granted)
         else:
@@ -136,7 +136,7 @@ def _refunds(
 ) -> Steps[None]:  # fmt: skip
     for rule, subject, granted in units:
         try:
-            # Without an answer the units stay taken, which only makes the limit stricter.
+            # Without a reply the units stay taken, which only makes the limit stricter.
             yield from calls.refund_quietly(Item(rule, subject, granted), tag)
         except Exception:
             log.exception("the refund failed for the rule %s", rule.name)

@@ -1,6 +1,6 @@
 """One request to an ASGI application and its response.
 
-Some messages are read before the application asks for them: servers report only by a message that
+Some messages are read before the application requests them: servers report only by a message that
 a client has gone.
 """
 
@@ -68,7 +68,7 @@ class Inbox:
     def _begin(self) -> asyncio.Task[Message] | None:
         """Reads a message early. Returns None if that is of no use."""
         if self._reading is None and not self._waits and len(self._early) < _MOST_EARLY:
-            # To read a message would ask a client with this header for its body.
+            # To read a message would request the body of a client with this header.
             if any(name.lower() == b"expect" for name, _ in self._scope["headers"]):
                 return None
             self._reading = asyncio.get_running_loop().create_task(self._read())
@@ -156,11 +156,11 @@ class Exchange:
         self._has_begun = False
         self._leases: list[AsyncLease] = []
 
-    async def take(self, asked: RequestItems) -> Decided:
+    async def take(self, requested: RequestItems) -> Decided:
         """Decides the request. Raises TimeoutError if its client leaves meanwhile."""
         try:
             async with self._inbox.watched():
-                taken, leases = await take_async(self._limiter, asked)
+                taken, leases = await take_async(self._limiter, requested)
         except BaseException:
             self._inbox.close()
             raise
@@ -188,7 +188,7 @@ class Exchange:
         kind = message["type"]
         if kind == "http.response.start":
             message = {**message, "headers": self._headers(message)}
-        if kind in _HEADS and any(not one.asked.counts_all for one in self._taken):
+        if kind in _HEADS and any(not one.requested.counts_all for one in self._taken):
             await self._inbox.look()
         try:
             await self._send(message)
@@ -217,5 +217,5 @@ class Exchange:
         if self._inbox.is_gone:
             return
         for one in taken:
-            if not one.asked.counts_all:
+            if not one.requested.counts_all:
                 refund_soon(self._limiter, one, outcome)

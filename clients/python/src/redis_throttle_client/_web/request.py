@@ -34,7 +34,7 @@ _FORWARDED = (
     "Set trusted_proxies to the networks of the proxies, or to [] if there are none"
 )
 
-Asks = Generator[Any, Any, T]
+Pending = Generator[Any, Any, T]
 """Yields values that may be awaitable, and returns a result."""
 
 
@@ -77,15 +77,15 @@ class Plan:
             checked_cost(cost)
         if anonymous is not None and not isinstance(anonymous, Rule):
             raise InvalidArgument("anonymous: expected a rule")
-        made = _pairs(rules)
-        fixed = [rule for rule, _ in made if isinstance(rule, Rule)]
+        pairs = _pairs(rules)
+        fixed = [rule for rule, _ in pairs if isinstance(rule, Rule)]
         is_list = isinstance(headers, Iterable) and not isinstance(headers, str)
         if not is_list or not all(style in STYLES for style in headers):
             raise InvalidArgument(f"headers: expected some of {', '.join(STYLES)}")
         names = [rule.name for rule in fixed]
         if len(set(names)) != len(names):
             raise InvalidArgument("rules: a name stands there twice")
-        has_cost = len(fixed) < len(made) or any(rule.takes_cost for rule in fixed)
+        has_cost = len(fixed) < len(pairs) or any(rule.takes_cost for rule in fixed)
         if cost != 1 and not has_cost:
             raise InvalidArgument("cost: none of the rules takes one")
         if degraded_header is not None and not (
@@ -96,17 +96,17 @@ class Plan:
             if rule.on_error is None:
                 checked_on_error(limiter._calls.options.on_error, local=rule.keeps_locally)
         if isinstance(limiter, Limiter):
-            refuse_async(rules=[part for pair in made for part in pair])
+            refuse_async(rules=[part for pair in pairs for part in pair])
             refuse_async(key=[key], cost=[cost], skip=[skip], tag=[tag])
         return cls(
-            made, ClientAddress(() if trusted_proxies is None else trusted_proxies),
+            pairs, ClientAddress(() if trusted_proxies is None else trusted_proxies),
             trusted_proxies is not None, key, skip, cost, on_denied, tuple(headers), anonymous, tag,
             degraded_header,
         )  # fmt: skip
 
     def items(
         self, request: Any, address: str | None, forwarded: Sequence[str]
-    ) -> Asks[RequestItems | None]:
+    ) -> Pending[RequestItems | None]:
         """Returns the items of a request, or none if none of the rules applies.
 
         Returns None if a subject is missing and ``anonymous`` does not replace it, or if no call
@@ -177,11 +177,11 @@ class Plan:
             )
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
-        """Returns the response to a denial, which a on_denied may replace."""
-        answer = denial(decision, self.styles)
+        """Returns the response to a denial, which ``on_denied`` may replace."""
+        response = denial(decision, self.styles)
         if self.on_denied is None or decision is None:
-            return answer
-        return self.on_denied(request, decision, answer)
+            return response
+        return self.on_denied(request, decision, response)
 
 
 def _item(rule: Rule, subject: str, cost: int) -> Item:
@@ -196,15 +196,15 @@ def _pairs(
     if not alone and not isinstance(rules, Iterable):
         raise InvalidArgument("rules: expected a rule, a function that returns one, or a list")
     given = [rules] if alone else list(rules)
-    made = tuple(one if isinstance(one, tuple) else (one, None) for one in given)
-    if not 1 <= len(made) <= MOST_RULES:
+    pairs = tuple(one if isinstance(one, tuple) else (one, None) for one in given)
+    if not 1 <= len(pairs) <= MOST_RULES:
         raise InvalidArgument(f"rules: expected 1 to {MOST_RULES}")
-    for pair in made:
+    for pair in pairs:
         if len(pair) != 2 or not (isinstance(pair[0], Rule) or callable(pair[0])):
             raise InvalidArgument("rules: expected rules, or functions that return one")
         if pair[1] is not None and not callable(pair[1]):
             raise InvalidArgument("key: expected a function")
-    return made
+    return pairs
 
 
 def refuse_async(**functions: Sequence[object]) -> None:
@@ -218,7 +218,7 @@ def refuse_async(**functions: Sequence[object]) -> None:
 
 def _text(
     function: Callable[..., Any], request: Any, name: str = "key"
-) -> Asks[str | None]:  # fmt: skip
+) -> Pending[str | None]:  # fmt: skip
     """Returns the text, or the number as text. Returns None if the function finds none or fails
     because nothing is there, and an empty text for what has no key, such as an array in a body.
 
@@ -244,7 +244,7 @@ def _warn_once(
     function: Callable[..., Any], name: str, text: str, *, exc_info: bool = False
 ) -> None:  # fmt: skip
     """Warns once of each of the first functions, not for each request."""
-    # A throttle of Django REST framework is made for each request, and so are its methods.
+    # A throttle of Django REST framework is created for each request, and so are its methods.
     function = getattr(function, "__func__", function)
     if _warned.is_new(function, MOST_FUNCTIONS):
         named = function if hasattr(function, "__qualname__") else type(function)
@@ -254,32 +254,32 @@ def _warn_once(
         )  # fmt: skip
 
 
-def resolved(asks: Asks[T]) -> T:
+def resolved(pending: Pending[T]) -> T:
     """Returns the result. Raises if a function turns out to be async."""
     try:
-        value = next(asks)
+        value = next(pending)
         while True:
             if isawaitable(value):
-                asks.close()
+                pending.close()
                 getattr(value, "close", lambda: None)()
                 raise InvalidArgument("rules: an async function needs the middleware for ASGI")
-            value = asks.send(value)
+            value = pending.send(value)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-async def resolved_async(asks: Asks[T]) -> T:
+async def resolved_async(pending: Pending[T]) -> T:
     """Returns the result."""
     try:
-        value = next(asks)
+        value = next(pending)
         while True:
             try:
                 came = await value if isawaitable(value) else value
             except Exception as error:
-                value = asks.throw(error)
+                value = pending.throw(error)
             else:
-                value = asks.send(came)
+                value = pending.send(came)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -23,7 +23,7 @@ def following(
     """Returns the limit, and those after it up to the next dependency of another kind.
 
     That one, such as an authentication, may refuse the request, or find the subject of the limits
-    after it. So they are not asked before it has run.
+    after it. So they are not checked before it has run.
     """
     overrides = getattr(scope.get("app"), "dependency_overrides", {})
     found: list[Limited] = []
@@ -58,7 +58,7 @@ def _in_order(tree: Any, overrides: Mapping[Any, Any]) -> Iterator[Any]:
         yield None if is_replaced else one.call
 
 
-def groups(limiter: AsyncLimiter, asked: Sequence[RequestItems]) -> Iterator[list[int]]:
+def groups(limiter: AsyncLimiter, requested: Sequence[RequestItems]) -> Iterator[list[int]]:
     """Yields the indexes of the limits that one call can decide.
 
     These have one hash tag, a key for each item, and in a cluster one slot. Limits that take
@@ -66,7 +66,7 @@ def groups(limiter: AsyncLimiter, asked: Sequence[RequestItems]) -> Iterator[lis
     """
     slot_of = getattr(limiter._transport, "slot", lambda key: 0)
     group, keys, kind = list[int](), set[str](), None
-    for at, one in enumerate(asked):
+    for at, one in enumerate(requested):
         if not one.items:
             continue
         own = [limiter._calls.key(item.rule, item.subject, one.tag) for item in one.items]
@@ -82,15 +82,15 @@ def groups(limiter: AsyncLimiter, asked: Sequence[RequestItems]) -> Iterator[lis
         yield group
 
 
-def once(asked: Sequence[RequestItems]) -> tuple[list[RequestItems], list[list[int]]]:
-    """Returns what each limit asks beyond those before it, and the places of its rows among all.
+def once(requested: Sequence[RequestItems]) -> tuple[list[RequestItems], list[list[int]]]:
+    """Returns what each limit adds to those before it, and the places of its rows among all.
 
     The same rule with the same subject counts once, with the highest of its costs.
     """
     kept: list[tuple[str | None, Item]] = []
     rest, places = list[RequestItems](), list[list[int]]()
     sizes = [0]
-    for one in asked:
+    for one in requested:
         own = []
         for item in one.items:
             name = one.tag, item.subject, item.rule
@@ -103,7 +103,7 @@ def once(asked: Sequence[RequestItems]) -> tuple[list[RequestItems], list[list[i
             own.append(at)
         places.append(own)
         sizes.append(len(kept))
-    for one, start, end in zip(asked, sizes, sizes[1:], strict=False):
+    for one, start, end in zip(requested, sizes, sizes[1:], strict=False):
         rest.append(RequestItems([item for _, item in kept[start:end]], one.tag))
     return rest, places
 
@@ -113,7 +113,7 @@ def parts(
 ) -> list[Decision | None]:  # fmt: skip
     """Returns the decision of each limit, whose rows among those of all calls are at ``places``."""
     rows, calls = list[Decision](), dict[tuple[int, ...], Decision]()
-    # The decision of a call is that of a limit alone in it, and may tell more than its rows.
+    # The decision of a call is that of a limit alone in it, and may contain more than its rows.
     for decision in decisions:
         own = decision.rows or (decision,)
         calls[tuple(range(len(rows), len(rows) + len(own)))] = decision

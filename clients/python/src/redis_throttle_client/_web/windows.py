@@ -58,7 +58,7 @@ class Windows:
 
     @cached_property
     def _local(self) -> MemoryStorage:
-        """The counts of ``fixed-window`` without an answer, if this process keeps the limit."""
+        """The counts of ``fixed-window`` without the server, if this process keeps the limit."""
         return MemoryStorage()
 
     def _key(self, rule: str, key: str) -> str:
@@ -98,15 +98,15 @@ class Windows:
             self._logged.add(text)
             log.error("%s (%s)", text, error)
 
-    def _answered(self, decision: Decision) -> Decision:
+    def _decided(self, decision: Decision) -> Decision:
         """Returns the decision. Raises if there is none and the framework handles such calls."""
         if decision.source == "error" and self._on_error == "raise":
-            raise Unavailable(f"no answer from the server for the rule {decision.rule}")
+            raise Unavailable(f"no reply from the server for the rule {decision.rule}")
         return decision
 
     def _peek(self, rule: Rule, key: str, cost: int) -> Steps[Decision]:
         item = rule.of(_subject(key)).cost(cost)
-        return self._answered((yield from self._calls.peek(item, None)))
+        return self._decided((yield from self._calls.peek(item, None)))
 
     # -- fixed-window -----------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class Windows:
             return False
         parts = _PARTS if strategy == "sliding-window-counter" else 1
         item = rule.of(_subject(key)).cost(cost * parts)
-        return self._answered((yield from self._calls.check(item, None))).allowed
+        return self._decided((yield from self._calls.check(item, None))).allowed
 
     def reset(self) -> Steps[int]:
         """Resets all keys, and returns their number."""

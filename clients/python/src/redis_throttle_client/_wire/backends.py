@@ -38,8 +38,8 @@ def unexecuted(error: Exception, sent: Args) -> bool:
 
 def _is_lost(error: BaseException) -> bool:
     """Returns True if the connection was lost. The next call may then reach another server."""
-    away = "ConnectionError" in types_of(error) or isinstance(error, ConnectionError)
-    return away and not is_rejection(error) and "max number of clients" not in str(error)
+    is_disconnected = "ConnectionError" in types_of(error) or isinstance(error, ConnectionError)
+    return is_disconnected and not is_rejection(error) and "max number of clients" not in str(error)
 
 
 def _late() -> Exception:
@@ -63,7 +63,7 @@ class Choice:
         self, wanted: BackendOption, clock: Callable[[], float], find_node: Callable[[str], Any]
     ) -> None:
         self._wanted, self._clock, self._find_node = wanted, clock, find_node
-        # An older library would answer too, so ``functions`` starts with a search, which checks the
+        # An older library would reply too, so ``functions`` starts with a search, which checks the
         # version.
         first: Backend | None = (
             "module" if wanted == "auto" else None if wanted == "functions" else wanted
@@ -87,7 +87,7 @@ class Choice:
         while True:
             left -= 1
             # In a cluster the call may have been redirected.
-            node = getattr(error, "answered_by", node)
+            node = getattr(error, "replied_by", node)
             tried = yield from self.find(node, args, tried, call)
             sent = self.written(args, tried.by)
             try:
@@ -138,28 +138,28 @@ class Choice:
         yield from self._load_script(node, args, tried, call)
         return "script"
 
-    def _ask(self, node: Any, args: Args, call: Call) -> _Steps:
+    def _query(self, node: Any, args: Args, call: Call) -> _Steps:
         """Sends a command of the search, in the time of the call."""
         if call.left_s <= 0:
             raise _late()
-        asked = Call(call.left_s)
-        asked.is_probe, asked.is_kept, asked.is_patient, asked.dial_s = (
+        query = Call(call.left_s)
+        query.is_probe, query.is_kept, query.is_patient, query.dial_s = (
             call.is_probe, call.is_kept, call.is_patient, call.dial_s,
         )  # fmt: skip
         try:
-            return (yield Send(node, args, asked))
+            return (yield Send(node, args, query))
         finally:
-            call.left_s = asked.left_s
+            call.left_s = query.left_s
 
     def _has_module(self, node: Any, args: Args, call: Call) -> _Steps:
         """Returns True if the server has the module, even if it refuses the call."""
-        asked = probe(args[1])
+        query = probe(args[1])
         try:
-            yield from self._ask(node, asked, call)
+            yield from self._query(node, query, call)
         except Exception as error:
             if not is_rejection(error) or "AuthenticationError" in types_of(error):
                 raise
-            return not unexecuted(error, asked)
+            return not unexecuted(error, query)
         return True
 
     def _takes_library(self, node: Any, args: Args, call: Call) -> _Steps:
@@ -185,7 +185,7 @@ class Choice:
             # The cluster's map is known by now. The load itself has no key to route it.
             to = self._find_node(key_of(args)) if node is None else node
             try:
-                yield from self._ask(to, ("FUNCTION", "LOAD", *replace, library()), call)
+                yield from self._query(to, ("FUNCTION", "LOAD", *replace, library()), call)
             except Exception as error:
                 taken = re.match(r"(ERR )?Library '.*' already exists", str(error))
                 if not left or not taken:
@@ -195,24 +195,24 @@ class Choice:
 
     def _load_script(self, node: Any, args: Args, tried: Backend | None, call: Call) -> _Steps:
         """Loads the script by running it, which needs no permission beyond running it."""
-        said = ("1", key_of(args), "VERSION") if node is None else ("0", "VERSION")
+        rest = ("1", key_of(args), "VERSION") if node is None else ("0", "VERSION")
         if tried != "script":
             # Send EVALSHA first, because a server refuses it to an unauthenticated client. For a
             # text as long as the script, the server would close that client's connection.
             try:
-                yield from self._ask(node, ("EVALSHA", script_sha(), *said), call)
+                yield from self._query(node, ("EVALSHA", script_sha(), *rest), call)
             except Exception as error:
                 if not unexecuted(error, ("EVALSHA",)):
                     raise
             else:
                 return
-        yield from self._ask(node, ("EVAL", script(), *said), call)
+        yield from self._query(node, ("EVAL", script(), *rest), call)
 
     def _version(self, node: Any, args: Args, call: Call) -> _Steps:
         key = key_of(args)
-        asked = ("FCALL", "rl_version", *(("0",) if node is not None else ("1", key)))
+        query = ("FCALL", "rl_version", *(("0",) if node is not None else ("1", key)))
         try:
-            return version((yield from self._ask(node, asked, call)))
+            return version((yield from self._query(node, query, call)))
         except Exception as error:
             if str(error).removeprefix("ERR ") == "Function not found":
                 return None

@@ -19,7 +19,7 @@ class Call:
 
     # The instant of the clock at which it ends in any case, set by the transport.
     ends_at = 0.0
-    # Returns the known denial of the call, if there is one. It is asked for under pressure.
+    # Returns the known denial of the call, if there is one. Called under pressure.
     known: Callable[[], Any] | None = None
     # Reads the reply. The transport calls it once, before another call takes the connection.
     read: Callable[[Any], Any] | None = None
@@ -35,7 +35,7 @@ class Call:
     is_kept = False
     # True for a call that a silent node ends only when its time is over.
     is_patient = False
-    # True if the server may have run the command, although there is no answer.
+    # True if the server may have run the command, although there is no reply.
     may_have_run = True
     # True for a command whose effect is given back if its caller goes.
     gives_back = False

@@ -39,7 +39,7 @@ def checked_id(id: str, most: int = _MOST_ID_BYTES) -> str:
 def checked_admission_id(id: str) -> str:
     """Validates the name of an admission, or of another call of several rules: 1 to 64 bytes."""
     if not isinstance(id, str) or " " in id or "\n" in id:
-        raise InvalidArgument("id: no spaces where several rules are asked")
+        raise InvalidArgument("id: expected no spaces in a call of several rules")
     return checked_id(id, _MOST_RESERVATION_ID_BYTES)
 
 
@@ -83,7 +83,7 @@ def named(verb: str, item: Item, key: str) -> Args:
 
 
 def reserve(item: Item, key: str, id: str) -> Args:
-    """Builds a call that renews a reservation, also if less is left to others than it asked for."""
+    """Builds a call that renews a reservation, also if less is left to others than its LEAVE."""
     return ("RL.RESERVE", key, *_reservation(item, id, leave=False))
 
 
@@ -158,12 +158,12 @@ def _row(item: Item, id: str | None) -> Args:
     if reserves:
         return ("RESERVE", *_reservation(item, id))
     if not isinstance(id, str) or " " in id or "\n" in id:
-        raise InvalidArgument("id: no spaces where several rules are asked")
+        raise InvalidArgument("id: expected no spaces in a call of several rules")
     return ("LEASE", *_permit(item, id))
 
 
 def probe(key: str) -> Args:
-    """Builds a call that every back end answers, whatever the key contains."""
+    """Builds a call that every back end decides, whatever the key contains."""
     return ("RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0")
 
 
@@ -247,7 +247,7 @@ def _packed(words: Args, size: int) -> bytes:
 
 
 def key_of(args: Args) -> str:
-    """Returns the key that routes the call in a cluster; empty if any node can answer."""
+    """Returns the key that routes the call in a cluster; empty if any node can reply."""
     if args[0].startswith(("FCALL", "EVAL")):
         return args[3] if args[2] != "0" else ""
     return args[1]
