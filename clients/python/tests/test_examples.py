@@ -27,12 +27,16 @@ FIRST_HOUR: list[Any] = [
     rtc.Limiter.reserve,
     rtc.Admission.settle,
     rtc.Reservation.commit,
+    rtc.backoff,
     rtc.fixed,
     rtc.gcra,
+    rtc.leaky_bucket,
     rtc.lease,
+    rtc.policy,
     rtc.quota,
     rtc.rate,
     rtc.sliding,
+    rtc.sliding_log,
     rtc.token_bucket,
 ]
 MONTH_MS = 30 * 86_400_000
@@ -40,6 +44,8 @@ TAKEN = [1, 100_000, 99_500, 0, MONTH_MS]
 SETTLED = [1, 100_000, 99_580, 0, MONTH_MS]
 RESERVED = [*TAKEN, 1, TAKEN]
 GRANTED = [1, 4, 3, 0, 30_000]
+DAY_MS = 86_400_000
+ATTEMPTS = [[1, 2, 1, 0, DAY_MS], [1, 2, 0, 0, DAY_MS], [0, 2, 0, 1000, DAY_MS]]
 
 
 def name_of(function: Any) -> str:
@@ -52,7 +58,9 @@ REPLIES: dict[str, list[Any]] = {
     name_of(rtc.Limiter.lease): [GRANTED, 1],
     name_of(rtc.Limiter.reserve): [RESERVED, [1, 100_000, 100_000, 0, 0]],
     name_of(rtc.Reservation.commit): [RESERVED, SETTLED, SETTLED],
+    name_of(rtc.backoff): ATTEMPTS,
     name_of(rtc.lease): [GRANTED, 1],
+    name_of(rtc.policy): [[1, 10, 9, 0, 6000, 1, 0]],
     name_of(rtc.quota): [TAKEN],
 }
 

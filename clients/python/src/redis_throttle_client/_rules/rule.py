@@ -268,7 +268,12 @@ def leaky_bucket(
     on_error: OnError | None = None, local_share: float = 1.0,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Creates a queue: ``retry_after_ms`` of an allowed call is the time to wait before it acts."""
+    """Creates a queue: ``retry_after_ms`` of an allowed call is the time to wait before it acts.
+
+    >>> pace = leaky_bucket("pace", capacity=5, rate="2/second")
+    >>> [limiter.check(pace, "42").retry_after_ms for _ in range(3)]
+    [0, 500, 1000]
+    """
     return _rate_rule(
         "leaky_bucket", "capacity", name, capacity, rate, period, on_error, local_share, count
     )
@@ -330,6 +335,10 @@ def sliding_log(
 
     If the limit is above ``slots``, 16 to 65,536, the server rounds the time of a call up to a
     multiple of ``window / slots``. The default is the server's.
+
+    >>> codes = sliding_log("codes", 3, "10m")
+    >>> [limiter.check(codes, "42").allowed for _ in range(4)]
+    [True, True, True, False]
     """
     options: tuple[str, ...] = ()
     if slots is not None:
@@ -346,6 +355,10 @@ def backoff(
     """Allows ``attempts`` without delay, then delays that double from ``base`` to ``max``.
 
     With ``count="failures"`` it limits failed logins.
+
+    >>> login = backoff("login", attempts=2, base="1s", max="15m", forget="1d")
+    >>> [limiter.check(login, "42").retry_after_ms for _ in range(3)]
+    [0, 0, 1000]
     """
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
@@ -423,7 +436,12 @@ def policy(
     name: str, *, default: Rule | None = None, variants: Sequence[str] = (),
     on_error: OnError | None = None, local_share: float = 1.0, count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Creates a rule for the policy that the server stores as ``name``, or else for ``default``."""
+    """Creates a rule for the policy that the server stores as ``name``, or else for ``default``.
+
+    >>> default = gcra("api", burst=10, rate="10/minute")
+    >>> limiter.check(policy("search", default=default), "42").remaining
+    9
+    """
     if default is not None and (
         not isinstance(default, Rule) or default.kind in ("lease", "policy")
     ):
