@@ -22,8 +22,8 @@ type Admission struct {
 
 // part is one item of an admission.
 type part struct {
-	ask *ask
-	row Decision
+	item *keyedItem
+	row  Decision
 	// hold is nil for a plain rule.
 	hold *hold
 	// actual is the settled amount; hasActual says whether there is one.
@@ -60,11 +60,11 @@ func (l *Limiter) Admit(
 	if err := firstError(checkID(*o.id, idMax), checkSpaces(*o.id)); err != nil {
 		return nil, err
 	}
-	asks, err := l.askAll(items, o)
+	keyed, err := l.withKeys(items, o)
 	if err != nil {
 		return nil, err
 	}
-	c, err := severalCall(asks, false)
+	c, err := severalCall(keyed, false)
 	if err != nil {
 		return nil, err
 	}
@@ -91,13 +91,13 @@ func (l *Limiter) Admit(
 func newAdmission(e *ending, c *call, d Decision, id string) *Admission {
 	admitted := &Admission{decision: d, id: id, late: c.late}
 	var held []*hold
-	for at, a := range c.asks {
-		one := &part{ask: a, row: d}
+	for at, keyed := range c.items {
+		one := &part{item: keyed, row: d}
 		if at < len(d.Rows) {
 			one.row = d.Rows[at]
 		}
-		if a.isHeld() {
-			one.hold = newHold(a, one.row, c.asked.at)
+		if keyed.isHeld() {
+			one.hold = newHold(keyed, one.row, c.asked.at)
 			held = append(held, one.hold)
 		}
 		admitted.parts = append(admitted.parts, one)
@@ -171,7 +171,7 @@ func (a *Admission) settle(rule *Rule, subject *string, actual int64) error {
 	}
 	var found *part
 	for _, one := range a.parts {
-		if !one.ask.rule.isSame(rule) || subject != nil && *subject != one.ask.subject {
+		if !one.item.rule.isSame(rule) || subject != nil && *subject != one.item.subject {
 			continue
 		}
 		if found != nil {
@@ -239,7 +239,7 @@ func (a *Admission) endOf(ctx context.Context, one *part) {
 	if one.hold == nil {
 		// Shadow mode allows calls that take nothing, so that there is no difference to settle.
 		if one.hasActual && one.row.Source == SourceServer && one.row.WouldAllow {
-			e.settle(ctx, one.ask, one.actual-one.ask.cost)
+			e.settle(ctx, one.item, one.actual-one.item.cost)
 		}
 		return
 	}
@@ -253,11 +253,11 @@ func (a *Admission) endOf(ctx context.Context, one *part) {
 func (a *Admission) endHold(ctx context.Context, one *part) {
 	e, until := a.holds.ending, a.holds.untilOf(one.hold)
 	switch {
-	case one.ask.ttl == 0:
-		e.release(ctx, one.ask, until, true)
+	case one.item.ttl == 0:
+		e.release(ctx, one.item, until, true)
 	case one.hasActual:
-		e.commit(ctx, one.ask, one.actual, until, one.row.Source == SourceServer)
+		e.commit(ctx, one.item, one.actual, until, one.row.Source == SourceServer)
 	default:
-		e.cancel(ctx, one.ask, until, true)
+		e.cancel(ctx, one.item, until, true)
 	}
 }

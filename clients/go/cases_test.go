@@ -32,13 +32,13 @@ func wordsOf(c *call, err error) (any, error) {
 	return words, nil
 }
 
-// asksOf returns the asks of a case with a rule or with rules.
-func asksOf(input object) ([]*ask, error) {
+// itemsOf returns the items of a case with a rule or with rules.
+func itemsOf(input object) ([]*keyedItem, error) {
 	rules, ok := input["rules"].([]any)
 	if !ok {
 		rules = []any{input["rule"]}
 	}
-	var asks []*ask
+	var items []*keyedItem
 	for _, one := range rules {
 		rule, err := ruleOf(one)
 		if err != nil {
@@ -52,16 +52,16 @@ func asksOf(input object) ([]*ask, error) {
 		if err != nil {
 			return nil, err
 		}
-		asks = append(asks, &ask{
+		items = append(items, &keyedItem{
 			rule: rule, cost: int64(cost), leave: item.leave, partial: input["partial"] == true,
 		})
 	}
-	return asks, nil
+	return items, nil
 }
 
 // decisionFor returns the decision that a case about headers or problems describes.
 func decisionFor(input object) (Decision, error) {
-	asks, err := asksOf(input)
+	items, err := itemsOf(input)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -69,12 +69,12 @@ func decisionFor(input object) (Decision, error) {
 		d := Decision{Allowed: input["allowed"] == true, Limit: 6, Source: SourceError}
 		ms, _ := input["retry_after_ms"].(float64)
 		d.RetryAfter = time.Duration(ms) * time.Millisecond
-		return decisionOf(d, asks[0].rule).withoutAnswer(&Unavailable{Reason: ReasonTimeout}), nil
+		return decisionOf(d, items[0].rule).withoutAnswer(&Unavailable{Reason: ReasonTimeout}), nil
 	}
-	if len(asks) > 1 {
-		return readSeveral(replyOf(input["reply"]), asks)
+	if len(items) > 1 {
+		return readSeveral(replyOf(input["reply"]), items)
 	}
-	return readDecision(replyOf(input["reply"]), asks[0])
+	return readDecision(replyOf(input["reply"]), items[0])
 }
 
 func singleOf(input object) (any, error) {
@@ -94,9 +94,9 @@ func singleOf(input object) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &ask{rule: rule, key: key, cost: item.cost, leave: item.leave}
-	a.partial = input["partial"] == true
-	a.id, _ = input["id"].(string)
+	keyed := &keyedItem{rule: rule, key: key, cost: item.cost, leave: item.leave}
+	keyed.partial = input["partial"] == true
+	keyed.id, _ = input["id"].(string)
 	switch method := input["method"].(string); method {
 	case "forget":
 		return wordsOf(forgetCall(key), nil)
@@ -107,18 +107,18 @@ func singleOf(input object) (any, error) {
 		}
 		return wordsOf(blockCall(key, d))
 	case "renew":
-		return wordsOf(renewCall(a), nil)
+		return wordsOf(renewCall(keyed), nil)
 	case "release":
-		return wordsOf(releaseCall(a), nil)
+		return wordsOf(releaseCall(keyed), nil)
 	case "check":
 		if rule.kind == KindLease {
 			return nil, invalid("rule", "no lease")
 		}
-		return wordsOf(singleCall("CHECK", a))
+		return wordsOf(singleCall("CHECK", keyed))
 	case "lease":
-		return wordsOf(singleCall("CHECK", a))
+		return wordsOf(singleCall("CHECK", keyed))
 	default:
-		return wordsOf(singleCall(strings.ToUpper(method), a))
+		return wordsOf(singleCall(strings.ToUpper(method), keyed))
 	}
 }
 
@@ -145,11 +145,11 @@ func severalOf(input object) (any, error) {
 		}
 		items = append(items, item)
 	}
-	asks, err := l.askAll(items, o)
+	keyed, err := l.withKeys(items, o)
 	if err != nil {
 		return nil, err
 	}
-	return wordsOf(severalCall(asks, input["method"] == "peek_all"))
+	return wordsOf(severalCall(keyed, input["method"] == "peek_all"))
 }
 
 func keyOfCase(input object) (any, error) {

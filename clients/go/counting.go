@@ -31,7 +31,7 @@ func (l *Limiter) GiveBack(item Item, taken Decision, opts ...CallOption) error 
 		return err
 	}
 	item.leave = ""
-	a, err := l.ask(item, o)
+	keyed, err := l.withKey(item, o)
 	if err != nil {
 		return err
 	}
@@ -40,14 +40,14 @@ func (l *Limiter) GiveBack(item Item, taken Decision, opts ...CallOption) error 
 		return nil
 	}
 	if taken.Source == SourceLocal {
-		a.cost = taken.Granted
-		l.denials.forget(a.key)
+		keyed.cost = taken.Granted
+		l.denials.forget(keyed.key)
 		if taken.Degraded {
-			a.isWhole = l.decider.onErrorOf(a.rule) == Allow
-			l.decider.local.refund(a)
+			keyed.isWhole = l.decider.onErrorOf(keyed.rule) == Allow
+			l.decider.local.refund(keyed)
 			return nil
 		}
-		if l.stocks.putBack(a.key, a.rule, l.prefetchOf(a)) {
+		if l.stocks.putBack(keyed.key, keyed.rule, l.prefetchOf(keyed)) {
 			return nil
 		}
 	}
@@ -77,19 +77,19 @@ func (p *prefetcher) putBack(key string, rule *Rule, batch int64) bool {
 }
 
 // refund returns units to a key.
-func (l *localLimiter) refund(a *ask) {
+func (l *localLimiter) refund(keyed *keyedItem) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	element := l.keys[stateKey(a)]
+	element := l.keys[stateKey(keyed)]
 	if element == nil {
 		return
 	}
 	kept := element.Value.(*localState)
-	state := a.localAlgorithm().Add(kept.state, now, -a.cost)
+	state := keyed.localAlgorithm().Add(kept.state, now, -keyed.cost)
 	kept.in.Remove(element)
 	delete(l.keys, kept.key)
 	if state != nil {
-		l.keep(a, state, now)
+		l.keep(keyed, state, now)
 	}
 }

@@ -256,18 +256,18 @@ func (d *knownDenial) isUsable(now time.Time, longest time.Duration) bool {
 	return now.Sub(d.readAt) < min(d.row.RetryAfter, longest)
 }
 
-// isOf returns true if the denial is that of an ask's words.
-func (d *knownDenial) isOf(a *ask) bool {
-	return d.text == a.rule.text && d.leave == a.leave
+// isOf returns true if the denial is of an item with the same rule and LEAVE.
+func (d *knownDenial) isOf(keyed *keyedItem) bool {
+	return d.text == keyed.rule.text && d.leave == keyed.leave
 }
 
-// knownCost returns the cost that a denial of the ask is remembered with: of a partial call not
-// even one unit was left.
-func (a *ask) knownCost() int64 {
-	if a.partial {
+// knownCost returns the cost with which a denial of the item is stored. That of a partial call is
+// 1, because not even one unit was left.
+func (k *keyedItem) knownCost() int64 {
+	if k.partial {
 		return 1
 	}
-	return a.cost
+	return k.cost
 }
 
 // deniesNow returns true if a call must not be sent under pressure, and gives it the denial.
@@ -287,18 +287,18 @@ func (k *knownDenials) deny(c *call, now time.Time, longest time.Duration) (Deci
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var rows []Decision
-	for at, a := range c.asks {
-		found := k.denials[a.key]
-		if found == nil || !found.isOf(a) || found.cost > a.knownCost() ||
+	for at, keyed := range c.items {
+		found := k.denials[keyed.key]
+		if found == nil || !found.isOf(keyed) || found.cost > keyed.knownCost() ||
 			!found.isUsable(now, longest) {
 			continue
 		}
 		row := found.row.aged(now.Sub(found.readAt).Truncate(time.Millisecond))
-		if len(c.asks) == 1 {
+		if len(c.items) == 1 {
 			return row, true
 		}
 		if rows == nil {
-			rows = allowedRows(c.asks)
+			rows = allowedRows(c.items)
 		}
 		rows[at] = row
 	}
@@ -309,24 +309,24 @@ func (k *knownDenials) deny(c *call, now time.Time, longest time.Duration) (Deci
 }
 
 // allowedRows returns the rows of rules that another rule's denial leaves untouched.
-func allowedRows(asks []*ask) []Decision {
-	rows := make([]Decision, len(asks))
-	for at, a := range asks {
+func allowedRows(items []*keyedItem) []Decision {
+	rows := make([]Decision, len(items))
+	for at, keyed := range items {
 		rows[at] = decisionOf(
-			Decision{Allowed: true, Limit: a.rule.limit, Source: SourceLocal}, a.rule)
+			Decision{Allowed: true, Limit: keyed.rule.limit, Source: SourceLocal}, keyed.rule)
 	}
 	return rows
 }
 
 // after returns the denial of a key whose retry time is over; nil if there is none.
-func (k *knownDenials) after(a *ask, now time.Time) *knownDenial {
+func (k *knownDenials) after(keyed *keyedItem, now time.Time) *knownDenial {
 	if k.count.Load() == 0 {
 		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	found := k.denials[a.key]
-	if found == nil || !found.isOf(a) || found.isUsable(now, knownLongest) {
+	found := k.denials[keyed.key]
+	if found == nil || !found.isOf(keyed) || found.isUsable(now, knownLongest) {
 		return nil
 	}
 	return found
@@ -341,26 +341,26 @@ func (k *knownDenials) note(c *call, now time.Time) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for at, a := range c.asks {
+	for at, keyed := range c.items {
 		row := d
 		if len(d.Rows) > 0 {
 			row = &d.Rows[at]
 		}
-		k.noteRow(a, row, c.asked.turn, now)
+		k.noteRow(keyed, row, c.asked.turn, now)
 	}
 	k.count.Store(int64(len(k.denials)))
 }
 
-func (k *knownDenials) noteRow(a *ask, row *Decision, turn uint64, now time.Time) {
-	found := k.denials[a.key]
+func (k *knownDenials) noteRow(keyed *keyedItem, row *Decision, turn uint64, now time.Time) {
+	found := k.denials[keyed.key]
 	switch {
 	case row.Allowed && found == nil:
 	case row.Allowed:
-		if found.isOf(a) && found.cost <= a.knownCost() {
-			delete(k.denials, a.key)
+		if found.isOf(keyed) && found.cost <= keyed.knownCost() {
+			delete(k.denials, keyed.key)
 		}
-	case row.RetryAfter <= 0 || k.forgotten.isAfter(a.key, turn):
-	case found != nil && found.isOf(a) && found.cost < a.knownCost() &&
+	case row.RetryAfter <= 0 || k.forgotten.isAfter(keyed.key, turn):
+	case found != nil && found.isOf(keyed) && found.cost < keyed.knownCost() &&
 		found.isUsable(now, knownLongest):
 		// That of the smaller cost denies more calls.
 	default:
@@ -369,8 +369,9 @@ func (k *knownDenials) noteRow(a *ask, row *Decision, turn uint64, now time.Time
 		}
 		kept := *row
 		kept.Rows = nil
-		k.denials[a.key] = &knownDenial{
-			text: a.rule.text, leave: a.leave, cost: a.knownCost(), row: kept, readAt: now,
+		k.denials[keyed.key] = &knownDenial{
+			text: keyed.rule.text, leave: keyed.leave, cost: keyed.knownCost(), row: kept,
+			readAt: now,
 		}
 	}
 }

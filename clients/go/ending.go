@@ -153,7 +153,7 @@ func (l *late) after(giveBack func()) {
 type end struct {
 	kind EventKind
 	call *call
-	ask  *ask
+	item *keyedItem
 	// until is the end of the repetitions and of the wait for a slot.
 	until time.Time
 	// isCounted says whether a failure is counted as unsettled.
@@ -178,38 +178,43 @@ func (a attempt) isFinal() bool {
 
 // release gives a lease back. Like all ends, it returns after the first attempt, also without an
 // answer.
-func (e *ending) release(ctx context.Context, a *ask, until time.Time, isCounted bool) {
+func (e *ending) release(ctx context.Context, keyed *keyedItem, until time.Time, isCounted bool) {
 	e.untilAnswered(ctx, end{
-		kind: EventLease, call: releaseCall(a), ask: a, until: until, isCounted: isCounted,
+		kind: EventLease, call: releaseCall(keyed), item: keyed, until: until, isCounted: isCounted,
 	})
 }
 
 // cancel frees a reservation.
-func (e *ending) cancel(ctx context.Context, a *ask, until time.Time, isCounted bool) {
+func (e *ending) cancel(ctx context.Context, keyed *keyedItem, until time.Time, isCounted bool) {
 	e.untilAnswered(ctx, end{
-		kind: EventCancel, call: cancelCall(a), ask: a, until: until, isCounted: isCounted,
+		kind: EventCancel, call: cancelCall(keyed), item: keyed, until: until, isCounted: isCounted,
 	})
 }
 
 // commit charges what a reservation's work took. If isCharged is true, the units of an unknown
 // reservation are charged.
 func (e *ending) commit(
-	ctx context.Context, a *ask, units int64, until time.Time, isCharged bool,
+	ctx context.Context, keyed *keyedItem, units int64, until time.Time, isCharged bool,
 ) {
-	one := end{kind: EventCommit, call: commitCall(a, units), ask: a, until: until, isCounted: true}
+	one := end{
+		kind: EventCommit, call: commitCall(keyed, units), item: keyed, until: until,
+		isCounted: true,
+	}
 	if isCharged {
-		one.onUnknown = func(ctx context.Context) { e.settle(ctx, a, units) }
+		one.onUnknown = func(ctx context.Context) { e.settle(ctx, keyed, units) }
 	}
 	e.untilAnswered(ctx, one)
 }
 
 // settle charges a number of units, or refunds them if it is below 0. It sends the command once.
-func (e *ending) settle(ctx context.Context, a *ask, units int64) {
+func (e *ending) settle(ctx context.Context, keyed *keyedItem, units int64) {
 	if units == 0 {
 		return
 	}
-	plain := &ask{rule: a.rule, key: a.key, subject: a.subject, cost: max(units, -units)}
-	one := end{kind: EventCharge, ask: plain, until: time.Now().Add(settleSlot), isCounted: true}
+	plain := &keyedItem{
+		rule: keyed.rule, key: keyed.key, subject: keyed.subject, cost: max(units, -units),
+	}
+	one := end{kind: EventCharge, item: plain, until: time.Now().Add(settleSlot), isCounted: true}
 	verb := "CHARGE"
 	if units < 0 {
 		one.kind, verb = EventRefund, "REFUND"
@@ -230,21 +235,21 @@ func (e *ending) abandoning(
 	d, err := decide()
 	isGivenUp := err != nil && c.isSent && ctx.Err() != nil && errors.Is(err, ctx.Err())
 	if isGivenUp || err == nil && !d.Allowed && mayHaveRun(d.Err()) {
-		c.late.after(func() { e.abandon(c.asks, isCounted) })
+		c.late.after(func() { e.abandon(c.items, isCounted) })
 	}
 	return d, err
 }
 
-func (e *ending) abandon(asks []*ask, isCounted bool) {
+func (e *ending) abandon(items []*keyedItem, isCounted bool) {
 	isRunning := e.tasks.run(func(ctx context.Context) {
 		var ends []func()
-		for _, a := range asks {
-			until := time.Now().Add(a.holdTTL())
+		for _, keyed := range items {
+			until := time.Now().Add(keyed.holdTTL())
 			switch {
-			case a.ttl != 0:
-				ends = append(ends, func() { e.cancel(ctx, a, until, isCounted) })
-			case a.isHeld():
-				ends = append(ends, func() { e.release(ctx, a, until, isCounted) })
+			case keyed.ttl != 0:
+				ends = append(ends, func() { e.cancel(ctx, keyed, until, isCounted) })
+			case keyed.isHeld():
+				ends = append(ends, func() { e.release(ctx, keyed, until, isCounted) })
 			}
 		}
 		inOrder(ends)
@@ -253,12 +258,12 @@ func (e *ending) abandon(asks []*ask, isCounted bool) {
 		return
 	}
 	// The limiter closes.
-	for _, a := range asks {
-		one := end{kind: EventCancel, ask: a, isCounted: true}
-		if a.ttl == 0 {
+	for _, keyed := range items {
+		one := end{kind: EventCancel, item: keyed, isCounted: true}
+		if keyed.ttl == 0 {
 			one.kind = EventLease
 		}
-		if a.isHeld() {
+		if keyed.isHeld() {
 			e.over(context.Background(), one, attempt{err: ErrClosed}, false)
 		}
 	}
@@ -299,7 +304,7 @@ func (e *ending) repeat(ctx context.Context, one end, last attempt) {
 // unknown reservation may be one that it ended.
 func (e *ending) over(ctx context.Context, one end, last attempt, hasRun bool) {
 	what := told{kind: one.kind, decision: last.decision, err: last.err, askedAt: last.askedAt}
-	what.asks = []*ask{one.ask}
+	what.items = []*keyedItem{one.item}
 	var rejected *CommandRejected
 	switch {
 	case last.err != nil:
@@ -327,22 +332,22 @@ func (e *ending) attempt(ctx context.Context, one end) attempt {
 		until = least
 	}
 	if one.kind == EventLease {
-		_, result.err = e.send(ctx, one.call, one.ask, until, readNothing)
+		_, result.err = e.send(ctx, one.call, one.item, until, readNothing)
 		return result
 	}
-	e.denials.forget(one.ask.key)
-	defer e.denials.forget(one.ask.key)
-	result.decision, result.err = e.send(ctx, one.call, one.ask, until, readEnd)
+	e.denials.forget(one.item.key)
+	defer e.denials.forget(one.item.key)
+	result.decision, result.err = e.send(ctx, one.call, one.item, until, readEnd)
 	return result
 }
 
 // reading reads the reply of a renewal or an end.
-type reading func(reply any, a *ask) (*Decision, error)
+type reading func(reply any, keyed *keyedItem) (*Decision, error)
 
-func readNothing(any, *ask) (*Decision, error) { return nil, nil }
+func readNothing(any, *keyedItem) (*Decision, error) { return nil, nil }
 
-func readEnd(reply any, a *ask) (*Decision, error) {
-	d, err := readSettled(reply, a.rule)
+func readEnd(reply any, keyed *keyedItem) (*Decision, error) {
+	d, err := readSettled(reply, keyed.rule)
 	if err != nil {
 		return nil, err
 	}
@@ -351,34 +356,36 @@ func readEnd(reply any, a *ask) (*Decision, error) {
 
 // send sends a renewal or an end in a slot. It counts and reports a rejection.
 func (e *ending) send(
-	ctx context.Context, c *call, a *ask, until time.Time, read reading,
+	ctx context.Context, c *call, keyed *keyedItem, until time.Time, read reading,
 ) (*Decision, error) {
 	askedAt := time.Now()
 	c.isLast = true
 	reply, err := e.x.sendUrgent(ctx, c, until)
 	var d *Decision
 	if err == nil {
-		d, err = read(reply, a)
+		d, err = read(reply, keyed)
 	}
-	e.decider.noteRejection(err, []*ask{a}, askedAt)
+	e.decider.noteRejection(err, []*keyedItem{keyed}, askedAt)
 	return d, err
 }
 
 // renew renews a lease or a reservation. It returns false if the server does not keep it.
-func (e *ending) renew(ctx context.Context, a *ask, until time.Time) (bool, error) {
-	if a.ttl == 0 {
+func (e *ending) renew(ctx context.Context, keyed *keyedItem, until time.Time) (bool, error) {
+	if keyed.ttl == 0 {
 		isKept := false
-		_, err := e.send(ctx, renewCall(a), a, until, func(reply any, _ *ask) (*Decision, error) {
+		read := func(reply any, _ *keyedItem) (*Decision, error) {
 			number, err := readInteger(reply)
 			isKept = number == 1
 			return nil, err
-		})
+		}
+		_, err := e.send(ctx, renewCall(keyed), keyed, until, read)
 		return isKept, err
 	}
-	d, err := e.send(ctx, reserveCall(a), a, until, func(reply any, a *ask) (*Decision, error) {
-		row, err := readDecision(reply, a)
+	read := func(reply any, keyed *keyedItem) (*Decision, error) {
+		row, err := readDecision(reply, keyed)
 		return &row, err
-	})
+	}
+	d, err := e.send(ctx, reserveCall(keyed), keyed, until, read)
 	var rejected *CommandRejected
 	if errors.As(err, &rejected) {
 		return false, nil

@@ -67,7 +67,7 @@ type told struct {
 	kind     EventKind
 	decision *Decision
 	err      error
-	asks     []*ask
+	items    []*keyedItem
 	// askedAt is zero if no call was sent.
 	askedAt time.Time
 }
@@ -95,12 +95,12 @@ func (d *decider) tell(what told) {
 	if hooks == nil {
 		return
 	}
-	deciding := what.asks[0]
+	deciding := what.items[0]
 	event := Event{Kind: what.kind, Decision: what.decision, Err: what.err}
 	if what.decision != nil {
 		event.Degraded = what.decision.Degraded
-		if what.decision.Deciding < len(what.asks) {
-			deciding = what.asks[what.decision.Deciding]
+		if what.decision.Deciding < len(what.items) {
+			deciding = what.items[what.decision.Deciding]
 		}
 	}
 	event.Rule, event.KeyHash = deciding.rule, d.keys.keyHash(deciding.subject)
@@ -138,7 +138,7 @@ type Counters struct {
 
 // counted counts and reports a decision. The instant is zero if no call was sent.
 func (d *decider) counted(
-	kind EventKind, decision Decision, asks []*ask, askedAt time.Time,
+	kind EventKind, decision Decision, items []*keyedItem, askedAt time.Time,
 ) Decision {
 	if decision.Degraded {
 		d.log.note(decision.Reason)
@@ -159,13 +159,13 @@ func (d *decider) counted(
 	if d.hooks.Load() != nil {
 		// A copy, so that without a hook no decision is allocated.
 		reported := decision
-		d.tell(told{kind: kind, decision: &reported, asks: asks, askedAt: askedAt})
+		d.tell(told{kind: kind, decision: &reported, items: items, askedAt: askedAt})
 	}
 	return decision
 }
 
 // noteRejection counts and reports the error if the server rejected the command.
-func (d *decider) noteRejection(err error, asks []*ask, askedAt time.Time) {
+func (d *decider) noteRejection(err error, items []*keyedItem, askedAt time.Time) {
 	if err == nil {
 		return
 	}
@@ -174,8 +174,8 @@ func (d *decider) noteRejection(err error, asks []*ask, askedAt time.Time) {
 		return
 	}
 	d.rejected.Add(1)
-	if len(asks) > 0 {
-		d.tell(told{kind: EventRejected, err: err, asks: asks, askedAt: askedAt})
+	if len(items) > 0 {
+		d.tell(told{kind: EventRejected, err: err, items: items, askedAt: askedAt})
 	}
 }
 

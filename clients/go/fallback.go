@@ -25,7 +25,7 @@ type decider struct {
 func (d *decider) answer(ctx context.Context, c *call) (any, error) {
 	d.begin(c)
 	reply, err := d.x.send(ctx, c)
-	d.noteRejection(err, c.asks, c.asked.at)
+	d.noteRejection(err, c.items, c.asked.at)
 	return reply, err
 }
 
@@ -39,7 +39,7 @@ func (d *decider) decided(
 	d.begin(c)
 	decision, err := decide()
 	if err != nil {
-		d.noteRejection(err, c.asks, c.asked.at)
+		d.noteRejection(err, c.items, c.asked.at)
 		var away *Unavailable
 		switch {
 		case err == errDeniedBefore:
@@ -52,7 +52,7 @@ func (d *decider) decided(
 			return Decision{}, err
 		}
 	}
-	return d.counted(kind, decision, c.asks, c.asked.at), nil
+	return d.counted(kind, decision, c.items, c.asked.at), nil
 }
 
 // isLastDenied returns true if the time of several calls ended after a denial.
@@ -91,38 +91,38 @@ func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decisio
 		}
 		return denial.withoutAnswer(away)
 	}
-	asks := c.asks
-	onErrors := make([]OnError, len(asks))
-	var locals []*ask
-	for at, a := range asks {
-		onErrors[at] = d.onErrorOf(a.rule)
-		if onErrors[at] == Allow && d.isWhole(c, a, away, now) {
+	items := c.items
+	onErrors := make([]OnError, len(items))
+	var locals []*keyedItem
+	for at, keyed := range items {
+		onErrors[at] = d.onErrorOf(keyed.rule)
+		if onErrors[at] == Allow && d.isWhole(c, keyed, away, now) {
 			onErrors[at] = Local
 		}
 		if onErrors[at] == Local {
-			locals = append(locals, a)
+			locals = append(locals, keyed)
 		}
 	}
 	chosen := strictest(onErrors)
 	here := d.decideHere(locals, away, chosen == Deny, isPeek)
-	rows := make([]Decision, len(asks))
+	rows := make([]Decision, len(items))
 	var deciding []int
-	for at, a := range asks {
+	for at, keyed := range items {
 		if onErrors[at] == chosen {
 			deciding = append(deciding, at)
 		}
 		if onErrors[at] == Local {
 			rows[at], here = here[0], here[1:]
 		} else {
-			rows[at] = d.withoutState(a, onErrors[at], away)
+			rows[at] = d.withoutState(keyed, onErrors[at], away)
 		}
 	}
-	if len(asks) == 1 {
+	if len(items) == 1 {
 		return rows[0]
 	}
 	bound, costs := make([]Decision, len(deciding)), make([]int64, len(deciding))
 	for at, index := range deciding {
-		bound[at], costs[at] = rows[index], asks[index].cost
+		bound[at], costs[at] = rows[index], items[index].cost
 	}
 	whole := combined(bound, costs)
 	whole.Rows, whole.Deciding = rows, deciding[whole.Deciding]
@@ -132,24 +132,24 @@ func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decisio
 // isWhole returns true if this process keeps the whole limit of a rule whose OnError is Allow: the
 // server denied the key before, or there are too many calls, also for the caller's own deadline. A
 // lease or a reservation is never decided here.
-func (d *decider) isWhole(c *call, a *ask, away *Unavailable, now time.Time) bool {
-	if a.rule.whole == nil || a.isHeld() {
+func (d *decider) isWhole(c *call, keyed *keyedItem, away *Unavailable, now time.Time) bool {
+	if keyed.rule.whole == nil || keyed.isHeld() {
 		return false
 	}
 	var after *knownDenial
 	if c.isKnowable {
-		after = d.known.after(a, now)
+		after = d.known.after(keyed, now)
 	}
-	a.isWhole = after != nil || away.Reason == ReasonOverloaded || away.isOwn
+	keyed.isWhole = after != nil || away.Reason == ReasonOverloaded || away.isOwn
 	if after != nil {
-		d.local.begin(a, after)
+		d.local.begin(keyed, after)
 	}
-	return a.isWhole
+	return keyed.isWhole
 }
 
 // decideHere decides the local rules of a call, which takes nothing if isDenied is true.
 func (d *decider) decideHere(
-	locals []*ask, away *Unavailable, isDenied, isPeek bool,
+	locals []*keyedItem, away *Unavailable, isDenied, isPeek bool,
 ) []Decision {
 	here := d.local.decide(locals, away, isPeek || isDenied)
 	for _, row := range here {
@@ -158,21 +158,21 @@ func (d *decider) decideHere(
 	if !isDenied {
 		return here
 	}
-	for at, a := range locals {
+	for at, keyed := range locals {
 		if here[at].Allowed {
-			untouched := *a
+			untouched := *keyed
 			untouched.cost, untouched.partial, untouched.leave = 0, false, ""
-			here[at] = d.local.decide([]*ask{&untouched}, away, true)[0]
+			here[at] = d.local.decide([]*keyedItem{&untouched}, away, true)[0]
 		}
 	}
 	return here
 }
 
 // withoutState returns the decision on a rule that has no state in this process.
-func (d *decider) withoutState(a *ask, onError OnError, away *Unavailable) Decision {
-	row := Decision{Allowed: onError == Allow, Limit: a.rule.limit, Source: SourceError}
+func (d *decider) withoutState(keyed *keyedItem, onError OnError, away *Unavailable) Decision {
+	row := Decision{Allowed: onError == Allow, Limit: keyed.rule.limit, Source: SourceError}
 	if !row.Allowed {
 		row.RetryAfter = d.options.breakerPause
 	}
-	return decisionOf(row, a.rule).withoutAnswer(away)
+	return decisionOf(row, keyed.rule).withoutAnswer(away)
 }

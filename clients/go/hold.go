@@ -9,7 +9,7 @@ import (
 
 // hold is a permit or a reservation that this process holds. The mutex of its holds guards it.
 type hold struct {
-	ask *ask
+	item *keyedItem
 	// isOnServer says whether the server granted it. Otherwise OnError did.
 	isOnServer bool
 	// until is the end of the ttl since the last successful renewal was sent.
@@ -42,10 +42,10 @@ func newHolds(e *ending, all []*hold) *holds {
 }
 
 // newHold returns the hold of a row that was allowed.
-func newHold(a *ask, row Decision, askedAt time.Time) *hold {
-	ttl := a.holdTTL()
+func newHold(keyed *keyedItem, row Decision, askedAt time.Time) *hold {
+	ttl := keyed.holdTTL()
 	return &hold{
-		ask: a, isOnServer: row.Source == SourceServer, until: askedAt.Add(ttl),
+		item: keyed, isOnServer: row.Source == SourceServer, until: askedAt.Add(ttl),
 		dueAt: askedAt.Add(ttl / 3),
 	}
 }
@@ -89,7 +89,7 @@ func (h *holds) renewals() []func() {
 		case !now.Before(one.until):
 			h.lose(one)
 		default:
-			one.dueAt = now.Add(one.ask.holdTTL() / 3)
+			one.dueAt = now.Add(one.item.holdTTL() / 3)
 			if one.until.Before(one.dueAt) {
 				one.dueAt = one.until
 			}
@@ -113,10 +113,10 @@ func (h *holds) lose(one *hold) {
 // renew renews a hold once.
 func (h *holds) renew(ctx context.Context, one *hold) error {
 	askedAt := time.Now()
-	isKept, err := h.ending.renew(ctx, one.ask, h.untilOf(one))
+	isKept, err := h.ending.renew(ctx, one.item, h.untilOf(one))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	until := askedAt.Add(one.ask.holdTTL())
+	until := askedAt.Add(one.item.holdTTL())
 	switch {
 	case err != nil:
 	case !isKept:

@@ -28,17 +28,17 @@ type Permit struct {
 //
 // If ctx ends while the call is in flight, a permit that it may have taken is given back.
 func (l *Limiter) Lease(ctx context.Context, item Item, opts ...CallOption) (*Permit, error) {
-	a, err := l.single(ctx, item, opts)
+	keyed, err := l.single(ctx, item, opts)
 	if err != nil {
 		return nil, err
 	}
-	if a.rule.kind != KindLease {
-		return nil, invalid("rule", "a rule made by Lease; "+a.rule.name+" is not")
+	if keyed.rule.kind != KindLease {
+		return nil, invalid("rule", "a rule made by Lease; "+keyed.rule.name+" is not")
 	}
 	if !hasOption(opts, func(o *callOptions) bool { return o.id != nil }) {
-		a.id = rand.Text()
+		keyed.id = rand.Text()
 	}
-	c, err := singleCall("CHECK", a)
+	c, err := singleCall("CHECK", keyed)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (l *Limiter) Lease(ctx context.Context, item Item, opts ...CallOption) (*Pe
 		return nil, &Denied{Decision: d}
 	}
 	permit := &Permit{decision: d, late: c.late}
-	permit.holds = newHolds(l.ending, []*hold{newHold(a, d, c.asked.at)})
+	permit.holds = newHolds(l.ending, []*hold{newHold(keyed, d, c.asked.at)})
 	if !l.ending.keep(ctx, permit) {
 		return nil, ErrClosed
 	}
@@ -90,7 +90,7 @@ func (p *Permit) ID() string {
 	if p == nil {
 		return ""
 	}
-	return p.holds.all[0].ask.id
+	return p.holds.all[0].item.id
 }
 
 // Held returns true while this process holds the permit, by its own clock. If OnError allowed the
@@ -158,7 +158,7 @@ func (p *Permit) finish(ctx context.Context, isLast bool) {
 		p.holds.stop()
 		defer e.drop(p)
 		if mayBeThere(p.decision) {
-			p.late.after(func() { e.release(ctx, one.ask, p.holds.untilOf(one), isLast) })
+			p.late.after(func() { e.release(ctx, one.item, p.holds.untilOf(one), isLast) })
 		}
 	})
 }

@@ -120,8 +120,8 @@ func (l *Limiter) noteLate(c *call, reply any, err error) {
 	c.late.end(mayHold)
 }
 
-// ask returns an item with its key.
-func (l *Limiter) ask(item Item, o callOptions) (*ask, error) {
+// withKey returns an item with its key.
+func (l *Limiter) withKey(item Item, o callOptions) (*keyedItem, error) {
 	if item.rule == nil {
 		return nil, invalid("item", "an item made by Rule.Of")
 	}
@@ -135,57 +135,57 @@ func (l *Limiter) ask(item Item, o callOptions) (*ask, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &ask{
+	keyed := &keyedItem{
 		rule: item.rule, key: key, subject: item.subject, cost: item.cost, leave: item.leave,
 		ttl: item.ttl, partial: o.partial, budget: o.budget,
 	}
 	if o.id != nil {
-		a.id = *o.id
+		keyed.id = *o.id
 	}
-	return a, nil
+	return keyed, nil
 }
 
 // single begins a call of one item that is no reservation.
-func (l *Limiter) single(ctx context.Context, item Item, opts []CallOption) (*ask, error) {
+func (l *Limiter) single(ctx context.Context, item Item, opts []CallOption) (*keyedItem, error) {
 	o, err := l.begin(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	a, err := l.ask(item, o)
-	if err == nil && a.ttl != 0 {
+	keyed, err := l.withKey(item, o)
+	if err == nil && keyed.ttl != 0 {
 		err = invalid("item", "no reservation: Admit and Reserve take one")
 	}
-	return a, err
+	return keyed, err
 }
 
 // Check decides a call, and takes its cost if it is allowed. A denial is not an error.
 func (l *Limiter) Check(ctx context.Context, item Item, opts ...CallOption) (Decision, error) {
-	a, err := l.single(ctx, item, opts)
+	keyed, err := l.single(ctx, item, opts)
 	if err != nil {
 		return Decision{}, err
 	}
-	if a.rule.kind == KindLease {
+	if keyed.rule.kind == KindLease {
 		return Decision{}, invalid("rule", "no lease: Limiter.Lease takes one")
 	}
-	batch := l.prefetchOf(a)
+	batch := l.prefetchOf(keyed)
 	if batch > 1 {
-		if permit, ok := l.stocks.spend(a.key, a.rule); ok {
-			return l.decider.counted(EventCheck, permit, []*ask{a}, time.Time{}), nil
+		if permit, ok := l.stocks.spend(keyed.key, keyed.rule); ok {
+			return l.decider.counted(EventCheck, permit, []*keyedItem{keyed}, time.Time{}), nil
 		}
 	}
-	c, err := singleCall("CHECK", a)
+	c, err := singleCall("CHECK", keyed)
 	if err != nil {
 		return Decision{}, err
 	}
 	c.isKnowable = true
-	if !a.partial {
+	if !keyed.partial {
 		if denied, ok := l.denials.cache.get(c); ok {
-			return l.decider.counted(EventCheck, denied, c.asks, time.Time{}), nil
+			return l.decider.counted(EventCheck, denied, c.items, time.Time{}), nil
 		}
 	}
 	return l.decider.decided(EventCheck, c, func() (Decision, error) {
 		if batch > 1 {
-			return l.fetched(ctx, a, c, batch)
+			return l.fetched(ctx, keyed, c, batch)
 		}
 		return l.sent(ctx, c, c)
 	})
@@ -208,21 +208,21 @@ func (l *Limiter) sent(ctx context.Context, c, of *call) (Decision, error) {
 
 // Peek returns the decision that Check would make. It takes nothing.
 func (l *Limiter) Peek(ctx context.Context, item Item, opts ...CallOption) (Decision, error) {
-	a, err := l.single(ctx, item, opts)
+	keyed, err := l.single(ctx, item, opts)
 	if err != nil {
 		return Decision{}, err
 	}
-	if a.rule.kind == KindLease {
-		a.id = peekID(a.id)
+	if keyed.rule.kind == KindLease {
+		keyed.id = peekID(keyed.id)
 	}
-	if a.partial {
+	if keyed.partial {
 		return Decision{}, invalid("partial", "a check")
 	}
-	c, err := singleCall("PEEK", a)
+	c, err := singleCall("PEEK", keyed)
 	if err != nil {
 		return Decision{}, err
 	}
-	c.isKnowable = a.rule.kind != KindLease
+	c.isKnowable = keyed.rule.kind != KindLease
 	return l.decider.decided(EventPeek, c, func() (Decision, error) {
 		return l.sent(ctx, c, nil)
 	})
@@ -251,14 +251,14 @@ func (l *Limiter) Charge(ctx context.Context, item Item, opts ...CallOption) (De
 func (l *Limiter) settled(
 	ctx context.Context, verb string, kind EventKind, item Item, opts []CallOption,
 ) (Decision, error) {
-	a, err := l.single(ctx, item, opts)
+	keyed, err := l.single(ctx, item, opts)
 	if err != nil {
 		return Decision{}, err
 	}
-	if a.partial || a.leave != "" {
+	if keyed.partial || keyed.leave != "" {
 		return Decision{}, invalid("item", "neither partial nor leave in a refund and a charge")
 	}
-	c, err := singleCall(verb, a)
+	c, err := singleCall(verb, keyed)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -266,32 +266,32 @@ func (l *Limiter) settled(
 	if kind == EventCharge {
 		forget = l.denials.charge
 	}
-	forget(a.key)
-	defer forget(a.key)
+	forget(keyed.key)
+	defer forget(keyed.key)
 	reply, err := l.decider.answer(ctx, c)
 	if err != nil {
 		return Decision{}, err
 	}
-	d, err := readSettled(reply, a.rule)
+	d, err := readSettled(reply, keyed.rule)
 	if err != nil {
-		l.decider.noteRejection(err, c.asks, c.asked.at)
+		l.decider.noteRejection(err, c.items, c.asked.at)
 		return Decision{}, err
 	}
-	l.decider.tell(told{kind: kind, decision: &d, asks: c.asks, askedAt: c.asked.at})
+	l.decider.tell(told{kind: kind, decision: &d, items: c.items, askedAt: c.asked.at})
 	return d, nil
 }
 
 // Forget deletes the state of the item's subject under its rule. It returns true if there was one,
 // or an [Unavailable] without an answer.
 func (l *Limiter) Forget(ctx context.Context, item Item, opts ...CallOption) (bool, error) {
-	a, err := l.single(ctx, item, opts)
+	keyed, err := l.single(ctx, item, opts)
 	if err != nil {
 		return false, err
 	}
 	// What this process counted without an answer, and may count while the call is in flight.
-	l.decider.local.forget(a)
-	defer l.decider.local.forget(a)
-	reply, err := l.forgetting(ctx, a, forgetCall(a.key))
+	l.decider.local.forget(keyed)
+	defer l.decider.local.forget(keyed)
+	reply, err := l.forgetting(ctx, keyed, forgetCall(keyed.key))
 	if err != nil {
 		return false, err
 	}
@@ -304,28 +304,28 @@ func (l *Limiter) Forget(ctx context.Context, item Item, opts ...CallOption) (bo
 func (l *Limiter) Block(
 	ctx context.Context, item Item, d time.Duration, opts ...CallOption,
 ) error {
-	a, err := l.single(ctx, item, opts)
+	keyed, err := l.single(ctx, item, opts)
 	if err != nil {
 		return err
 	}
-	c, err := blockCall(a.key, d)
+	c, err := blockCall(keyed.key, d)
 	if err != nil {
 		return err
 	}
-	_, err = l.forgetting(ctx, a, c)
+	_, err = l.forgetting(ctx, keyed, c)
 	return err
 }
 
 // forgetting sends a call, before and after which this process forgets what it keeps of the key.
-func (l *Limiter) forgetting(ctx context.Context, a *ask, c *call) (any, error) {
+func (l *Limiter) forgetting(ctx context.Context, keyed *keyedItem, c *call) (any, error) {
 	forget := func() {
-		l.denials.forget(a.key)
-		l.stocks.forget(a.key)
+		l.denials.forget(keyed.key)
+		l.stocks.forget(keyed.key)
 	}
 	forget()
 	// Again, because calls in flight may have stored results in the meantime.
 	defer forget()
-	c.asks = []*ask{a}
+	c.items = []*keyedItem{keyed}
 	return l.decider.answer(ctx, c)
 }
 

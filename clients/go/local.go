@@ -41,23 +41,23 @@ func newLocalLimiter() *localLimiter {
 	}
 }
 
-// decide takes from all asks or from none. It takes nothing if isPeek is true.
-func (l *localLimiter) decide(asks []*ask, away *Unavailable, isPeek bool) []Decision {
+// decide takes from all items or from none. It takes nothing if isPeek is true.
+func (l *localLimiter) decide(items []*keyedItem, away *Unavailable, isPeek bool) []Decision {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	verdicts := make([]algorithm.Verdict, len(asks))
-	rows := make([]Decision, len(asks))
+	verdicts := make([]algorithm.Verdict, len(items))
+	rows := make([]Decision, len(items))
 	allowed := true
-	for at, a := range asks {
+	for at, keyed := range items {
 		granted := int64(0)
-		verdicts[at], granted = l.verdict(a, now)
-		rows[at] = localDecision(a, verdicts[at], granted, away)
+		verdicts[at], granted = l.verdict(keyed, now)
+		rows[at] = localDecision(keyed, verdicts[at], granted, away)
 		allowed = allowed && verdicts[at].Allowed
 	}
-	for at, a := range asks {
+	for at, keyed := range items {
 		if state := verdicts[at].State; allowed && !isPeek && state != nil {
-			l.keep(a, state, now)
+			l.keep(keyed, state, now)
 		}
 	}
 	return rows
@@ -66,45 +66,45 @@ func (l *localLimiter) decide(asks []*ask, away *Unavailable, isPeek bool) []Dec
 func (l *localLimiter) now() int64 { return l.epoch.Add(time.Since(l.epoch)).UnixNano() }
 
 // verdict decides one call with its options.
-func (l *localLimiter) verdict(a *ask, now int64) (algorithm.Verdict, int64) {
+func (l *localLimiter) verdict(keyed *keyedItem, now int64) (algorithm.Verdict, int64) {
 	var state any
-	if element := l.keys[stateKey(a)]; element != nil {
+	if element := l.keys[stateKey(keyed)]; element != nil {
 		state = element.Value.(*localState).state
 	}
-	return algorithm.Granted(a.localAlgorithm(), state, now, algorithm.Options{
-		Cost: a.cost, Partial: a.partial, Leave: a.leave,
+	return algorithm.Granted(keyed.localAlgorithm(), state, now, algorithm.Options{
+		Cost: keyed.cost, Partial: keyed.partial, Leave: keyed.leave,
 	})
 }
 
 // begin sets the state of a key once its denial is over: a bucket is full again after the reset
 // time of the denial, or later if the key has used more here. A window goes on. So no denial gives
 // a key a second allowance.
-func (l *localLimiter) begin(a *ask, after *knownDenial) {
+func (l *localLimiter) begin(keyed *keyedItem, after *knownDenial) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if after.isLocal {
 		return
 	}
 	after.isLocal = true
-	bucket, ok := a.rule.whole.(*algorithm.Bucket)
+	bucket, ok := keyed.rule.whole.(*algorithm.Bucket)
 	if !ok {
 		return
 	}
 	now, readAt := l.now(), l.epoch.Add(after.readAt.Sub(l.epoch)).UnixNano()
 	state := bucket.FullAfter(readAt, after.row.ResetAfter)
-	old := l.keys[stateKey(a)]
+	old := l.keys[stateKey(keyed)]
 	if old == nil || resetAfter(bucket, old.Value.(*localState).state, now) <
 		resetAfter(bucket, state, now) {
-		l.keep(a, state, now)
+		l.keep(keyed, state, now)
 	}
 }
 
 // forget removes what was counted for a key, by its share and by its whole limit.
-func (l *localLimiter) forget(a *ask) {
+func (l *localLimiter) forget(keyed *keyedItem) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, isWhole := range []bool{false, true} {
-		counted := *a
+		counted := *keyed
 		counted.isWhole = isWhole
 		if element := l.keys[stateKey(&counted)]; element != nil {
 			element.Value.(*localState).in.Remove(element)
@@ -117,11 +117,14 @@ func resetAfter(bucket *algorithm.Bucket, state any, now int64) time.Duration {
 	return bucket.Decide(state, now, 0).ResetAfter
 }
 
-func localDecision(a *ask, v algorithm.Verdict, granted int64, away *Unavailable) Decision {
+func localDecision(
+	keyed *keyedItem, v algorithm.Verdict, granted int64, away *Unavailable,
+) Decision {
 	// A cost above the local share may be within the rule's limit. Such a call may be allowed when
 	// the server is back, so it has a retry time.
-	limit := a.rule.decider().limit
-	if v.RetryAfter == algorithm.Never && a.cost+algorithm.LeftUnits(a.leave, limit) <= limit {
+	limit := keyed.rule.decider().limit
+	needed := keyed.cost + algorithm.LeftUnits(keyed.leave, limit)
+	if v.RetryAfter == algorithm.Never && needed <= limit {
 		v.RetryAfter = max(time.Second, v.ResetAfter)
 	}
 	if !v.Allowed {
@@ -130,33 +133,33 @@ func localDecision(a *ask, v algorithm.Verdict, granted int64, away *Unavailable
 	return decisionOf(Decision{
 		Allowed: v.Allowed, Limit: v.Limit, Remaining: v.Remaining, Granted: granted,
 		RetryAfter: v.RetryAfter, ResetAfter: v.ResetAfter, Source: SourceLocal,
-	}, a.rule).withoutAnswer(away)
+	}, keyed.rule).withoutAnswer(away)
 }
 
 // stateKey returns the key of a state. A changed rule of the same name has another one, and so has
 // the whole limit.
-func stateKey(a *ask) string {
-	if a.isWhole {
-		return "whole " + a.rule.text + " " + a.key
+func stateKey(keyed *keyedItem) string {
+	if keyed.isWhole {
+		return "whole " + keyed.rule.text + " " + keyed.key
 	}
-	return a.rule.text + " " + a.key
+	return keyed.rule.text + " " + keyed.key
 }
 
 // localAlgorithm returns the algorithm that decides in this process.
-func (a *ask) localAlgorithm() algorithm.Algorithm {
-	if a.isWhole {
-		return a.rule.whole
+func (k *keyedItem) localAlgorithm() algorithm.Algorithm {
+	if k.isWhole {
+		return k.rule.whole
 	}
-	return a.rule.local
+	return k.rule.local
 }
 
-func (l *localLimiter) keep(a *ask, state any, now int64) {
-	key := stateKey(a)
+func (l *localLimiter) keep(keyed *keyedItem, state any, now int64) {
+	key := stateKey(keyed)
 	if old := l.keys[key]; old != nil {
 		old.Value.(*localState).in.Remove(old)
 	}
 	kept := &localState{key: key, state: state, in: l.idle}
-	if next := a.localAlgorithm().Decide(state, now, 1); !next.Allowed {
+	if next := keyed.localAlgorithm().Decide(state, now, 1); !next.Allowed {
 		kept.in, kept.freeAt = l.exhausted, now+int64(next.RetryAfter)
 	}
 	l.keys[key] = kept.in.PushBack(kept)

@@ -22,7 +22,8 @@ func TestLocal_denials_end_at_their_retry_time(t *testing.T) {
 				away := &Unavailable{Reason: ReasonTimeout}
 				cost := max(1, rule.limit/5)
 				decide := func() Decision {
-					return l.decide([]*ask{{rule: rule, key: "k", cost: cost}}, away, false)[0]
+					items := []*keyedItem{{rule: rule, key: "k", cost: cost}}
+					return l.decide(items, away, false)[0]
 				}
 				var taken int64
 				for step := range 200 {
@@ -59,7 +60,7 @@ func TestLocal_limiter_drops_idle_keys_first(t *testing.T) {
 	l := newLocalLimiter()
 	rule := Must(Fixed("day", 2, time.Hour))
 	decide := func(key string, cost int64) Decision {
-		return l.decide([]*ask{{rule: rule, key: key, cost: cost}}, nil, false)[0]
+		return l.decide([]*keyedItem{{rule: rule, key: key, cost: cost}}, nil, false)[0]
 	}
 	decide("exhausted", 2)
 	decide("idle", 1)

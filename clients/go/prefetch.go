@@ -64,12 +64,12 @@ type permit struct {
 }
 
 // prefetchOf returns the number of permits that a call fetches.
-func (l *Limiter) prefetchOf(a *ask) int64 {
-	batch := a.rule.prefetch
+func (l *Limiter) prefetchOf(keyed *keyedItem) int64 {
+	batch := keyed.rule.prefetch
 	if batch == 0 {
 		batch = l.options.prefetch
 	}
-	if !a.isPlain() || !a.rule.isPrefetchable() {
+	if !keyed.isPlain() || !keyed.rule.isPrefetchable() {
 		return 1
 	}
 	return batch
@@ -78,10 +78,10 @@ func (l *Limiter) prefetchOf(a *ask) int64 {
 // fetched takes a permit of a fetch. Other callers may share the fetch, so this caller's context
 // does not end it.
 func (l *Limiter) fetched(
-	ctx context.Context, a *ask, plain *call, batch int64,
+	ctx context.Context, keyed *keyedItem, plain *call, batch int64,
 ) (Decision, error) {
 	// A copy, because this caller may be decided without an answer while the fetch goes on.
-	common := *a
+	common := *keyed
 	common.partial, common.budget = true, nil
 	send := func(permits int64) (Decision, error) {
 		whole := common
@@ -96,10 +96,10 @@ func (l *Limiter) fetched(
 		return d, err
 	}
 	w := &permitWaiter{deadline: time.Now().Add(l.options.timeout)}
-	if a.budget != nil {
-		w.deadline, w.isShort = time.Now().Add(a.budget.left), true
+	if keyed.budget != nil {
+		w.deadline, w.isShort = time.Now().Add(keyed.budget.left), true
 	}
-	return l.stocks.take(ctx, w, &fetch{key: a.key, rule: a.rule, batch: batch, send: send})
+	return l.stocks.take(ctx, w, &fetch{key: keyed.key, rule: keyed.rule, batch: batch, send: send})
 }
 
 func newPrefetcher() *prefetcher {
@@ -385,7 +385,7 @@ func (l *Limiter) refundStock(ctx context.Context, kept *stock) {
 	if ctx.Err() != nil {
 		return
 	}
-	c := oneCall("REFUND", &ask{rule: kept.rule, key: kept.key, cost: kept.left})
+	c := oneCall("REFUND", &keyedItem{rule: kept.rule, key: kept.key, cost: kept.left})
 	c.isLast = true
 	_, _ = l.decider.answer(ctx, c)
 }

@@ -46,10 +46,10 @@ func isHealthy(ms ...int64) bool {
 }
 
 // readDecision reads a decision: five integers, or seven under a policy.
-func readDecision(reply any, a *ask) (Decision, error) {
+func readDecision(reply any, keyed *keyedItem) (Decision, error) {
 	list, ok := reply.([]any)
 	// Without the module a policy is its default.
-	isPolicy := a.rule.kind == KindPolicy && (len(list) > 5 || a.rule.fallback == nil)
+	isPolicy := keyed.rule.kind == KindPolicy && (len(list) > 5 || keyed.rule.fallback == nil)
 	count := 5
 	if isPolicy {
 		count = 7
@@ -59,21 +59,21 @@ func readDecision(reply any, a *ask) (Decision, error) {
 	}
 	n, err := integers(list, count)
 	most := int64(1)
-	if a.partial {
-		most = a.cost
+	if keyed.partial {
+		most = keyed.cost
 	}
 	if err != nil || n[0] < 0 || n[0] > most || !isHealthy(n[3], n[4]) {
 		return Decision{}, notADecision()
 	}
 	granted := n[0]
-	if granted > 0 && !a.partial {
-		granted = a.cost
+	if granted > 0 && !keyed.partial {
+		granted = keyed.cost
 	}
 	d := decisionOf(Decision{
 		Allowed: n[0] > 0, Limit: n[1], Remaining: n[2], Granted: granted,
 		RetryAfter: afterMillis(n[3]), ResetAfter: afterMillis(n[4]), Source: SourceServer,
-	}, a.rule)
-	d.Banned = d.Never && !d.Allowed && !a.isTooLarge(d.Limit)
+	}, keyed.rule)
+	d.Banned = d.Never && !d.Allowed && !keyed.isTooLarge(d.Limit)
 	if isPolicy {
 		d.WouldAllow, d.WouldRetryAfter = n[5] > 0, afterMillis(n[6])
 		if d.WouldRetryAfter < 0 {
@@ -99,25 +99,25 @@ func readSettled(reply any, rule *Rule) (Decision, error) {
 
 // readSeveral reads a reply of RL.ALL: five integers, the number of the rule that decided, and a
 // row for each rule.
-func readSeveral(reply any, asks []*ask) (Decision, error) {
+func readSeveral(reply any, items []*keyedItem) (Decision, error) {
 	list, ok := reply.([]any)
-	if !ok || len(list) != 6+len(asks) {
+	if !ok || len(list) != 6+len(items) {
 		return Decision{}, notADecision()
 	}
-	rows := make([]Decision, len(asks))
-	for at, a := range asks {
-		row, err := readDecision(list[6+at], a)
+	rows := make([]Decision, len(items))
+	for at, keyed := range items {
+		row, err := readDecision(list[6+at], keyed)
 		if err != nil {
 			return Decision{}, err
 		}
 		rows[at] = row
 	}
 	number, isInt := list[5].(int64)
-	if !isInt || number < 1 || number > int64(len(asks)) {
+	if !isInt || number < 1 || number > int64(len(items)) {
 		return Decision{}, notADecision()
 	}
 	deciding := int(number) - 1
-	whole, err := readSettled(list[:5:5], asks[deciding].rule)
+	whole, err := readSettled(list[:5:5], items[deciding].rule)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -145,21 +145,23 @@ var tooMany = regexp.MustCompile(`^ERR (rule \d+: )?too many reservations`)
 
 // tooManyDenial returns the denial of a call whose key has no room for another reservation. The ids
 // are forgotten in time, so it is no mistake of the program.
-func tooManyDenial(err error, asks []*ask) (Decision, bool) {
+func tooManyDenial(err error, items []*keyedItem) (Decision, bool) {
 	var rejected *CommandRejected
 	if !errors.As(err, &rejected) || !tooMany.MatchString(rejected.Message) {
 		return Decision{}, false
 	}
 	deciding := -1
-	rows := make([]Decision, len(asks))
-	for at, a := range asks {
-		row := Decision{Allowed: true, Limit: a.rule.limit, Granted: a.cost, Source: SourceServer}
-		if deciding < 0 && a.ttl != 0 {
+	rows := make([]Decision, len(items))
+	for at, keyed := range items {
+		row := Decision{
+			Allowed: true, Limit: keyed.rule.limit, Granted: keyed.cost, Source: SourceServer,
+		}
+		if deciding < 0 && keyed.ttl != 0 {
 			deciding = at
-			row.Allowed, row.Granted, row.RetryAfter = false, 0, algorithm.Millis(int64(a.ttl))
+			row.Allowed, row.Granted, row.RetryAfter = false, 0, algorithm.Millis(int64(keyed.ttl))
 			row.ResetAfter = row.RetryAfter
 		}
-		rows[at] = decisionOf(row, a.rule)
+		rows[at] = decisionOf(row, keyed.rule)
 	}
 	if deciding < 0 {
 		return Decision{}, false

@@ -40,17 +40,17 @@ func FuzzReplies(f *testing.F) {
 	rules := []*Rule{testRule(), Must(Policy("p")), Must(Lease("l", 3, time.Second))}
 	f.Fuzz(func(t *testing.T, bytes []byte, isPartial bool) {
 		reply, _ := fuzzed(bytes, 0)
-		var asks []*ask
+		var items []*keyedItem
 		for _, rule := range rules {
-			a := &ask{rule: rule, cost: 2, partial: isPartial}
-			asks = append(asks, a)
-			if d, err := readDecision(reply, a); err == nil {
+			keyed := &keyedItem{rule: rule, cost: 2, partial: isPartial}
+			items = append(items, keyed)
+			if d, err := readDecision(reply, keyed); err == nil {
 				styles := []HeaderStyle{Draft11, XRateLimit}
 				_, _ = d.String(), d.Headers(HeaderOptions{Styles: styles})
 				_ = d.aged(time.Second).Problem()
 			}
 			_, _ = readSettled(reply, rule)
-			_, _ = readSeveral(reply, asks)
+			_, _ = readSeveral(reply, items)
 		}
 		_, _ = readInteger(reply)
 	})

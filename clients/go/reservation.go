@@ -54,7 +54,7 @@ func (r *Reservation) Commit(ctx context.Context, actual int64) error {
 	if r == nil {
 		return invalid("reservation", "one that Reserve returned")
 	}
-	err := r.admission.Settle(r.admission.parts[0].ask.rule, actual)
+	err := r.admission.Settle(r.admission.parts[0].item.rule, actual)
 	if err == nil {
 		r.admission.Finish(ctx)
 	}

@@ -8,28 +8,30 @@ import (
 )
 
 // beginAll begins a call of several items, and returns them with their keys.
-func (l *Limiter) beginAll(ctx context.Context, items []Item, opts []CallOption) ([]*ask, error) {
+func (l *Limiter) beginAll(
+	ctx context.Context, items []Item, opts []CallOption,
+) ([]*keyedItem, error) {
 	o, err := l.begin(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	return l.askAll(items, o)
+	return l.withKeys(items, o)
 }
 
-// askAll returns several items with their keys.
-func (l *Limiter) askAll(items []Item, o callOptions) ([]*ask, error) {
+// withKeys returns several items with their keys.
+func (l *Limiter) withKeys(items []Item, o callOptions) ([]*keyedItem, error) {
 	if o.partial {
 		return nil, invalid("partial", "a check of one rule")
 	}
-	asks := make([]*ask, len(items))
+	keyed := make([]*keyedItem, len(items))
 	for at, item := range items {
-		a, err := l.ask(item, o)
+		one, err := l.withKey(item, o)
 		if err != nil {
 			return nil, err
 		}
-		asks[at] = a
+		keyed[at] = one
 	}
-	return asks, nil
+	return keyed, nil
 }
 
 // CheckAll checks up to 16 items at once, and takes from all or from none. The decision has a row
@@ -38,11 +40,11 @@ func (l *Limiter) askAll(items []Item, o callOptions) ([]*ask, error) {
 func (l *Limiter) CheckAll(
 	ctx context.Context, items []Item, opts ...CallOption,
 ) (Decision, error) {
-	asks, err := l.beginAll(ctx, items, opts)
+	keyed, err := l.beginAll(ctx, items, opts)
 	if err != nil {
 		return Decision{}, err
 	}
-	c, err := severalCall(asks, false)
+	c, err := severalCall(keyed, false)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -57,7 +59,7 @@ func (l *Limiter) CheckAll(
 	}
 	c.isKnowable = true
 	if denied, ok := l.denials.cache.get(c); ok {
-		return l.decider.counted(EventCheck, denied, asks, time.Time{}), nil
+		return l.decider.counted(EventCheck, denied, keyed, time.Time{}), nil
 	}
 	return l.several(ctx, EventCheck, c, true)
 }
@@ -66,11 +68,11 @@ func (l *Limiter) CheckAll(
 func (l *Limiter) PeekAll(
 	ctx context.Context, items []Item, opts ...CallOption,
 ) (Decision, error) {
-	asks, err := l.beginAll(ctx, items, opts)
+	keyed, err := l.beginAll(ctx, items, opts)
 	if err != nil {
 		return Decision{}, err
 	}
-	c, err := severalCall(asks, true)
+	c, err := severalCall(keyed, true)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -89,7 +91,7 @@ func (l *Limiter) several(
 		}
 		d, err := l.sent(ctx, c, of)
 		if err != nil {
-			if denial, ok := tooManyDenial(err, c.asks); ok {
+			if denial, ok := tooManyDenial(err, c.items); ok {
 				return denial, nil
 			}
 		}
@@ -104,19 +106,19 @@ func (l *Limiter) several(
 func (l *Limiter) CheckEach(
 	ctx context.Context, items []Item, opts ...CallOption,
 ) (Decision, error) {
-	asks, err := l.beginAll(ctx, items, opts)
+	keyed, err := l.beginAll(ctx, items, opts)
 	if err != nil {
 		return Decision{}, err
 	}
 	if len(items) == 0 {
 		return Decision{}, invalid("items", "at least one item")
 	}
-	costs := make([]int64, len(asks))
-	for at, a := range asks {
-		if a.isHeld() || !a.rule.TakesCost() {
-			return Decision{}, invalid("items", "no lease, reservation or backoff: "+a.rule.name)
+	costs := make([]int64, len(keyed))
+	for at, one := range keyed {
+		if one.isHeld() || !one.rule.TakesCost() {
+			return Decision{}, invalid("items", "no lease, reservation or backoff: "+one.rule.name)
 		}
-		costs[at] = a.cost
+		costs[at] = one.cost
 	}
 	var rows []Decision
 	waiting := &budget{left: l.options.timeout}

@@ -16,8 +16,8 @@ const (
 	itemsMax   = 16
 )
 
-// ask is one rule with its key and what a call takes.
-type ask struct {
+// keyedItem is an item of a call with its key.
+type keyedItem struct {
 	rule         *Rule
 	key, subject string
 	cost         int64
@@ -41,52 +41,52 @@ type budget struct {
 }
 
 // isHeld returns true if the server keeps the call under its id.
-func (a *ask) isHeld() bool { return a.ttl != 0 || a.rule.kind == KindLease }
+func (k *keyedItem) isHeld() bool { return k.ttl != 0 || k.rule.kind == KindLease }
 
 // holdTTL returns the ttl of a lease or of a reservation.
-func (a *ask) holdTTL() time.Duration {
-	if a.ttl != 0 {
-		return a.ttl
+func (k *keyedItem) holdTTL() time.Duration {
+	if k.ttl != 0 {
+		return k.ttl
 	}
-	return a.rule.ttl
+	return k.rule.ttl
 }
 
 // isTooLarge returns true if the call is above a limit. A call that is never allowed although it is
 // not is banned.
-func (a *ask) isTooLarge(limit int64) bool {
-	return limit > 0 && a.knownCost()+algorithm.LeftUnits(a.leave, limit) > limit
+func (k *keyedItem) isTooLarge(limit int64) bool {
+	return limit > 0 && k.knownCost()+algorithm.LeftUnits(k.leave, limit) > limit
 }
 
 // isPlain returns true for a call of one unit without options.
-func (a *ask) isPlain() bool { return a.cost == 1 && !a.partial && a.leave == "" }
+func (k *keyedItem) isPlain() bool { return k.cost == 1 && !k.partial && k.leave == "" }
 
 // check validates the options of a call, which depend on the rule.
-func (a *ask) check() error {
+func (k *keyedItem) check() error {
 	least := int64(0)
-	if a.partial {
+	if k.partial {
 		least = 1
 	}
-	if err := checkInt("cost", a.cost, least, maxUnits); err != nil {
+	if err := checkInt("cost", k.cost, least, maxUnits); err != nil {
 		return err
 	}
-	kind, name := a.rule.kind, a.rule.name
+	kind, name := k.rule.kind, k.rule.name
 	if kind == KindLease || kind == KindBackoff {
 		switch {
-		case a.cost != 1:
+		case k.cost != 1:
 			return invalid("cost", "1 for "+name)
-		case a.partial:
+		case k.partial:
 			return invalid("partial", "a rule that takes a cost; "+name+" does not")
-		case kind == KindBackoff && a.leave != "":
+		case kind == KindBackoff && k.leave != "":
 			return invalid("leave", "nothing for the backoff "+name)
 		}
 	}
-	if !a.isHeld() {
+	if !k.isHeld() {
 		return nil
 	}
-	if a.ttl != 0 {
-		return checkID(a.id, idMax)
+	if k.ttl != 0 {
+		return checkID(k.id, idMax)
 	}
-	return checkID(a.id, leaseIDMax)
+	return checkID(k.id, leaseIDMax)
 }
 
 func checkID(id string, most int) error {
@@ -104,31 +104,31 @@ func checkSpaces(id string) error {
 }
 
 // words returns the words after the key.
-func (a *ask) words() []string {
+func (k *keyedItem) words() []string {
 	var options []string
-	if a.cost != 1 || a.partial {
-		options = append(options, "COST", intWord(a.cost))
+	if k.cost != 1 || k.partial {
+		options = append(options, "COST", intWord(k.cost))
 	}
-	if a.partial {
+	if k.partial {
 		options = append(options, "PARTIAL")
 	}
-	if a.leave != "" {
-		options = append(options, "LEAVE", a.leave)
+	if k.leave != "" {
+		options = append(options, "LEAVE", k.leave)
 	}
-	words := a.rule.withOptions(options)
+	words := k.rule.withOptions(options)
 	switch {
-	case a.ttl != 0:
-		return append([]string{"RESERVE", a.id, durationWord(a.ttl)}, words...)
-	case a.rule.kind == KindLease:
-		return append([]string{words[0], a.id}, words[1:]...)
+	case k.ttl != 0:
+		return append([]string{"RESERVE", k.id, durationWord(k.ttl)}, words...)
+	case k.rule.kind == KindLease:
+		return append([]string{words[0], k.id}, words[1:]...)
 	}
 	return words
 }
 
-// withDefault returns the ask for a server without the module, where a policy is its default.
-func (a *ask) withDefault() *ask {
-	other := *a
-	other.rule = a.rule.decider()
+// withDefault returns the item for a server without the module, where a policy is its default.
+func (k *keyedItem) withDefault() *keyedItem {
+	other := *k
+	other.rule = k.rule.decider()
 	return &other
 }
 
@@ -137,8 +137,8 @@ type call struct {
 	words  []string
 	keys   []string
 	isRead bool
-	asks   []*ask
-	// isSeveral says whether the reply has a row for each ask.
+	items  []*keyedItem
+	// isSeveral says whether the reply has a row for each item.
 	isSeveral bool
 	// isKnowable says whether the call is denied by known denials, and replaces them.
 	isKnowable bool
@@ -164,87 +164,90 @@ type call struct {
 }
 
 // singleCall returns the call of a verb, such as CHECK or PEEK, under one rule.
-func singleCall(verb string, a *ask) (*call, error) {
-	if err := a.check(); err != nil {
+func singleCall(verb string, keyed *keyedItem) (*call, error) {
+	if err := keyed.check(); err != nil {
 		return nil, err
 	}
-	if a.rule.kind == KindLease && (verb == "REFUND" || verb == "CHARGE") {
-		return nil, invalid("rule", "a rule with a cost; "+a.rule.name+" is a lease")
+	if keyed.rule.kind == KindLease && (verb == "REFUND" || verb == "CHARGE") {
+		return nil, invalid("rule", "a rule with a cost; "+keyed.rule.name+" is a lease")
 	}
-	return oneCall(verb, a), nil
+	return oneCall(verb, keyed), nil
 }
 
-func oneCall(verb string, a *ask) *call {
-	all := a.words()
+func oneCall(verb string, keyed *keyedItem) *call {
+	all := keyed.words()
 	words := make([]string, 0, len(all)+2)
 	if verb == "CHECK" {
-		words = append(append(words, a.rule.command, a.key), all[1:]...)
+		words = append(append(words, keyed.rule.command, keyed.key), all[1:]...)
 	} else {
-		words = append(append(words, "RL."+verb, a.key), all...)
+		words = append(append(words, "RL."+verb, keyed.key), all...)
 	}
-	c := &call{words: words, keys: []string{a.key}, isRead: verb == "PEEK", asks: []*ask{a}}
-	if a.rule.fallback != nil {
-		c.withoutModule = func() *call { return oneCall(verb, a.withDefault()) }
+	c := &call{
+		words: words, keys: []string{keyed.key}, isRead: verb == "PEEK",
+		items: []*keyedItem{keyed},
+	}
+	if keyed.rule.fallback != nil {
+		c.withoutModule = func() *call { return oneCall(verb, keyed.withDefault()) }
 	}
 	return c
 }
 
 // severalCall returns the call of RL.ALL or RL.PEEKALL.
-func severalCall(asks []*ask, isPeek bool) (*call, error) {
-	if len(asks) < 1 || len(asks) > itemsMax {
+func severalCall(items []*keyedItem, isPeek bool) (*call, error) {
+	if len(items) < 1 || len(items) > itemsMax {
 		return nil, invalid("items", fmt.Sprintf("1 to %d items", itemsMax))
 	}
 	seen := map[string]bool{}
-	for _, a := range asks {
-		if seen[a.key] {
+	for _, keyed := range items {
+		if seen[keyed.key] {
 			return nil, invalid("items", "no repeated key")
 		}
-		seen[a.key] = true
-		if err := a.check(); err != nil {
+		seen[keyed.key] = true
+		if err := keyed.check(); err != nil {
 			return nil, err
 		}
-		if a.isHeld() {
-			if err := checkSpaces(a.id); err != nil {
+		if keyed.isHeld() {
+			if err := checkSpaces(keyed.id); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return joinedCall(asks, isPeek), nil
+	return joinedCall(items, isPeek), nil
 }
 
-func joinedCall(asks []*ask, isPeek bool) *call {
-	c := &call{words: []string{"RL.ALL"}, isRead: isPeek, asks: asks, isSeveral: true}
+func joinedCall(items []*keyedItem, isPeek bool) *call {
+	c := &call{words: []string{"RL.ALL"}, isRead: isPeek, items: items, isSeveral: true}
 	if isPeek {
 		c.words[0] = "RL.PEEKALL"
 	}
-	for _, a := range asks {
-		c.keys = append(c.keys, a.key)
-		c.words = append(c.words, a.key, joined(a.words()))
-		if a.rule.fallback != nil {
-			c.withoutModule = func() *call { return joinedCall(defaultsOf(asks), isPeek) }
+	for _, keyed := range items {
+		c.keys = append(c.keys, keyed.key)
+		c.words = append(c.words, keyed.key, joined(keyed.words()))
+		if keyed.rule.fallback != nil {
+			c.withoutModule = func() *call { return joinedCall(defaultsOf(items), isPeek) }
 		}
 	}
 	return c
 }
 
-func defaultsOf(asks []*ask) []*ask {
-	all := make([]*ask, len(asks))
-	for at, a := range asks {
-		all[at] = a.withDefault()
+func defaultsOf(items []*keyedItem) []*keyedItem {
+	all := make([]*keyedItem, len(items))
+	for at, keyed := range items {
+		all[at] = keyed.withDefault()
 	}
 	return all
 }
 
 // budget returns the time left for the call and those that follow it; nil for a whole timeout.
 func (c *call) budget() *budget {
-	if len(c.asks) == 0 {
+	if len(c.items) == 0 {
 		return nil
 	}
-	return c.asks[0].budget
+	return c.items[0].budget
 }
 
 // isHolding returns true if the server keeps a part of the call under its id.
-func (c *call) isHolding() bool { return slices.ContainsFunc(c.asks, (*ask).isHeld) }
+func (c *call) isHolding() bool { return slices.ContainsFunc(c.items, (*keyedItem).isHeld) }
 
 // decide reads the reply once, for all that need it.
 func (c *call) decide(reply any) { c.decision, c.err = c.read(reply) }
@@ -252,9 +255,9 @@ func (c *call) decide(reply any) { c.decision, c.err = c.read(reply) }
 // read reads the reply as a decision.
 func (c *call) read(reply any) (Decision, error) {
 	if c.isSeveral {
-		return readSeveral(reply, c.asks)
+		return readSeveral(reply, c.items)
 	}
-	return readDecision(reply, c.asks[0])
+	return readDecision(reply, c.items[0])
 }
 
 // inLibrary returns the call of the library's function, or of its script if sha1 is not empty. The
@@ -301,32 +304,32 @@ func blockCall(key string, d time.Duration) (*call, error) {
 	return keyCall(key, "RL.BLOCK", durationWord(d)), nil
 }
 
-func renewCall(a *ask) *call {
-	c := keyCall(a.key, "RL.RENEW", a.id, durationWord(a.rule.ttl))
+func renewCall(keyed *keyedItem) *call {
+	c := keyCall(keyed.key, "RL.RENEW", keyed.id, durationWord(keyed.rule.ttl))
 	c.isRenewal = true
 	return c
 }
 
-func releaseCall(a *ask) *call { return keyCall(a.key, "RL.RELEASE", a.id) }
+func releaseCall(keyed *keyedItem) *call { return keyCall(keyed.key, "RL.RELEASE", keyed.id) }
 
 // reserveCall renews a reservation. It leaves nothing to others: they may have taken what had to
 // remain when it began.
-func reserveCall(a *ask) *call {
-	renewal := *a
+func reserveCall(keyed *keyedItem) *call {
+	renewal := *keyed
 	renewal.leave = ""
-	c := keyCall(a.key, "RL.RESERVE", renewal.words()[1:]...)
+	c := keyCall(keyed.key, "RL.RESERVE", renewal.words()[1:]...)
 	c.isRenewal = true
 	return c
 }
 
 // commitCall always has a cost: without one the server would charge what was reserved.
-func commitCall(a *ask, units int64) *call {
-	words := a.rule.withOptions([]string{"COST", intWord(units)})
-	return keyCall(a.key, "RL.COMMIT", append([]string{a.id}, words...)...)
+func commitCall(keyed *keyedItem, units int64) *call {
+	words := keyed.rule.withOptions([]string{"COST", intWord(units)})
+	return keyCall(keyed.key, "RL.COMMIT", append([]string{keyed.id}, words...)...)
 }
 
-func cancelCall(a *ask) *call {
-	return keyCall(a.key, "RL.CANCEL", append([]string{a.id}, a.rule.words...)...)
+func cancelCall(keyed *keyedItem) *call {
+	return keyCall(keyed.key, "RL.CANCEL", append([]string{keyed.id}, keyed.rule.words...)...)
 }
 
 // probeCall returns a call that every back end answers and that writes nothing.
