@@ -22,7 +22,7 @@ func actionOf(one object) string {
 	return ""
 }
 
-// keyOfAction returns the key or the id of a call: its own answers are for the commands with it.
+// keyOfAction returns the key or the id of a call. Its own replies are for the commands with it.
 func keyOfAction(one object) string {
 	name := actionOf(one)
 	if name == "admit" {

@@ -41,8 +41,8 @@ type part struct {
 //		return err // A Denied, if a rule denies: then nothing was taken.
 //	}
 //	defer admitted.Finish(ctx)
-//	answer := model(prompt)
-//	err = admitted.Settle(tokens, answer.Tokens)
+//	completion := model(prompt)
+//	err = admitted.Settle(tokens, completion.Tokens)
 //
 // Neither prefetched permits nor kept denials decide. If ctx ends while the call is in flight, what
 // it may have taken is given back.
@@ -97,7 +97,7 @@ func newAdmission(e *ending, c *call, d Decision, id string) *Admission {
 			one.row = d.Rows[at]
 		}
 		if keyed.isHeld() {
-			one.hold = newHold(keyed, one.row, c.asked.at)
+			one.hold = newHold(keyed, one.row, c.start.at)
 			held = append(held, one.hold)
 		}
 		admitted.parts = append(admitted.parts, one)
@@ -195,9 +195,9 @@ func (a *Admission) settle(rule *Rule, subject *string, actual int64) error {
 // Finish ends the admission: it releases leases, commits reservations that were settled and cancels
 // the others, and charges or refunds plain rules that were settled. It returns after the first
 // attempt of each. The end of ctx does not end it. Failures are counted as
-// [Counters].Unsettled. Releases, commits and cancellations without an answer are repeated until
-// their ttl is over or the limiter is closed. A second call waits for the first. Of a nil admission
-// it does nothing.
+// [Counters].Unsettled. Releases, commits and cancellations without a final reply are repeated
+// until their ttl is over or the limiter is closed. A second call waits for the first. Of a nil
+// admission it does nothing.
 func (a *Admission) Finish(ctx context.Context) {
 	if a == nil {
 		return

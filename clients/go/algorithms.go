@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Must returns the rule, or panics if it has a mistake. It is for rules of a program that are made
-// once, at its start.
+// Must returns the rule, or panics if it is invalid. It is for rules that a program creates once,
+// at its start.
 func Must(rule *Rule, err error) *Rule {
 	if err != nil {
 		panic("throttle: " + err.Error())
@@ -64,7 +64,7 @@ func rateRule(
 	if float64(rate) > maxRate*period.Seconds() {
 		return nil, invalid("rate", fmt.Sprintf("at most %d per second", maxRate))
 	}
-	return made(&Rule{
+	return buildRule(&Rule{
 		kind: kind, name: name, limit: burst, rate: rate, period: period,
 		window: time.Duration(math.Ceil(refill)),
 		words:  []string{word, intWord(burst), intWord(rate), durationWord(period)},
@@ -102,7 +102,7 @@ func windowRule(
 	if err != nil {
 		return nil, err
 	}
-	return made(&Rule{
+	return buildRule(&Rule{
 		kind: kind, name: name, limit: limit, window: window,
 		words: []string{word, intWord(limit), durationWord(window)},
 	}, options)
@@ -127,7 +127,7 @@ func Backoff(
 	for _, d := range []time.Duration{base, longest, forget} {
 		words = append(words, durationWord(d))
 	}
-	return made(&Rule{kind: KindBackoff, name: name, limit: attempts, words: words}, options)
+	return buildRule(&Rule{kind: KindBackoff, name: name, limit: attempts, words: words}, options)
 }
 
 // Unit is the period of a quota.
@@ -158,7 +158,7 @@ func Quota(name string, limit int64, unit Unit, options ...RuleOption) (*Rule, e
 	case Week:
 		rule.window = 7 * 24 * time.Hour
 	}
-	return made(rule, options)
+	return buildRule(rule, options)
 }
 
 // Lease returns a rule that allows limit holders at once. A permit expires after ttl unless it is
@@ -171,12 +171,14 @@ func Lease(
 		return nil, err
 	}
 	words := []string{"LEASE", intWord(limit), durationWord(ttl)}
-	return made(&Rule{kind: KindLease, name: name, limit: limit, ttl: ttl, words: words}, options)
+	return buildRule(&Rule{
+		kind: KindLease, name: name, limit: limit, ttl: ttl, words: words,
+	}, options)
 }
 
 // Policy returns a limit that the server stores under a name. See [Variants] and [Default].
 func Policy(name string, options ...RuleOption) (*Rule, error) {
-	return made(&Rule{kind: KindPolicy, name: name, words: []string{"USE", name}}, options)
+	return buildRule(&Rule{kind: KindPolicy, name: name, words: []string{"USE", name}}, options)
 }
 
 var (
@@ -188,8 +190,8 @@ var (
 	}
 )
 
-// made applies the options to a rule and validates it.
-func made(rule *Rule, options []RuleOption) (*Rule, error) {
+// buildRule applies the options to a rule and validates it.
+func buildRule(rule *Rule, options []RuleOption) (*Rule, error) {
 	given := ruleOptions{localShare: 1, count: CountAll}
 	for _, option := range options {
 		if option == nil {

@@ -59,8 +59,8 @@ func newBackends(x *exchange, wanted Backend) *backends {
 	return b
 }
 
-// answering returns the back end in use.
-func (b *backends) answering() Backend {
+// inUse returns the back end in use.
+func (b *backends) inUse() Backend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.known
@@ -71,7 +71,7 @@ func (b *backends) deliver(t *turn, c *call) (any, error) {
 	if !strings.HasPrefix(c.words[0], "RL.") {
 		return b.x.transact(t, c.words)
 	}
-	known := b.answering()
+	known := b.inUse()
 	failed := known
 	for again := 0; ; again++ {
 		if known == "" {
@@ -110,11 +110,11 @@ func (b *backends) note(err error) {
 	if err == nil || b.wanted != BackendAuto {
 		return
 	}
-	var away *Unavailable
-	if !errors.As(err, &away) {
+	var unavailable *Unavailable
+	if !errors.As(err, &unavailable) {
 		return
 	}
-	if away.Reason == ReasonConnection || beginsWith(away, "LOADING") {
+	if unavailable.Reason == ReasonConnection || beginsWith(unavailable, "LOADING") {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.known = BackendModule
@@ -175,8 +175,8 @@ func (b *backends) search(t *turn, c *call, failed Backend) (Backend, error) {
 			return "", notSent(ReasonOverloaded, "not sent: no back end was found in time")
 		}
 		// A search ends at the deadline of the call that started it. Later ones search again.
-		var away *Unavailable
-		isLate := errors.As(s.err, &away) && away.Reason != ReasonServer
+		var unavailable *Unavailable
+		isLate := errors.As(s.err, &unavailable) && unavailable.Reason != ReasonServer
 		if !isLate || !s.deadline.Before(deadline) {
 			return s.found, s.err
 		}
@@ -204,7 +204,7 @@ func (b *backends) start(s *search, n *node, c *call, failed Backend) {
 }
 
 // loadsMax is the maximum number of attempts to load the library. One fails if another client loads
-// a library after the version was asked.
+// a library after the version was read.
 const loadsMax = 3
 
 var libraryExists = regexp.MustCompile(`(?i)^ERR Library '.*' already exists`)
@@ -217,9 +217,9 @@ type finder struct {
 	key      string
 }
 
-// ask sends a command of the search to a node. It counts for no bound: the calls that wait for the
+// send sends a command of the search to a node. It counts for no bound: the calls that wait for the
 // search do.
-func (f *finder) ask(ctx context.Context, n *node, words ...string) (any, error) {
+func (f *finder) send(ctx context.Context, n *node, words ...string) (any, error) {
 	t := n.x.newTurn(ctx, &call{words: words, isLast: true})
 	defer n.x.end(t)
 	t.limit = time.Until(f.deadline)
@@ -251,7 +251,7 @@ func (f *finder) find(ctx context.Context, failed Backend) (Backend, error) {
 // hasModule returns true if the server has the module, even if it refuses the call.
 func (f *finder) hasModule(ctx context.Context) (bool, error) {
 	words := probeCall(f.key).words
-	_, err := f.ask(ctx, f.node, words...)
+	_, err := f.send(ctx, f.node, words...)
 	var rejected *CommandRejected
 	if err != nil && (!errors.As(err, &rejected) || rejected.Kind == "NOAUTH") {
 		return false, err
@@ -262,7 +262,7 @@ func (f *finder) hasModule(ctx context.Context) (bool, error) {
 // loadFunctions loads the library, unless the server has the same or a newer version.
 func (f *finder) loadFunctions(ctx context.Context, n *node) error {
 	for left := loadsMax - 1; ; left-- {
-		there, err := f.ask(ctx, n, "FCALL", "rl_version", "0")
+		there, err := f.send(ctx, n, "FCALL", "rl_version", "0")
 		isMissing := hasNoFunction(err)
 		if err != nil && !isMissing {
 			return err
@@ -275,7 +275,7 @@ func (f *finder) loadFunctions(ctx context.Context, n *node) error {
 			// Only over an older version, so that no newer or foreign library is overwritten.
 			words = append(words, "REPLACE")
 		}
-		_, err = f.ask(ctx, n, append(words, functionsText)...)
+		_, err = f.send(ctx, n, append(words, functionsText)...)
 		if err == nil || left == 0 || !libraryExists.MatchString(err.Error()) {
 			return err
 		}
@@ -285,16 +285,16 @@ func (f *finder) loadFunctions(ctx context.Context, n *node) error {
 // loadScript loads the script. It sends EVALSHA first, which a server refuses to a client without a
 // login; for a text as long as the script it would close the connection.
 func (f *finder) loadScript(ctx context.Context, n *node) error {
-	_, err := f.ask(ctx, n, "EVALSHA", scriptSHA1(), "0", "VERSION")
+	_, err := f.send(ctx, n, "EVALSHA", scriptSHA1(), "0", "VERSION")
 	if beginsWith(err, "NOSCRIPT") {
-		_, err = f.ask(ctx, n, "EVAL", scriptText, "0", "VERSION")
+		_, err = f.send(ctx, n, "EVAL", scriptText, "0", "VERSION")
 	}
 	return err
 }
 
 // onPrimaries runs a function for every primary of a cluster, because a slot may move to any. It
-// waits at most half of the timeout for a primary that does not answer, and returns the error of
-// one that refuses.
+// waits at most half of the timeout for a primary that does not reply, and returns the error of one
+// that refuses.
 func (f *finder) onPrimaries(
 	ctx context.Context, act func(ctx context.Context, n *node) error,
 ) error {

@@ -2,7 +2,7 @@ package throttle
 
 import "time"
 
-// breaker stops the calls to a node that does not answer. The node's mutex guards it.
+// breaker stops the calls to a node that does not reply. The node's mutex guards it.
 type breaker struct {
 	failuresMax int
 	pause       time.Duration

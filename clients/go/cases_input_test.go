@@ -65,7 +65,7 @@ func durationOf(given any) (time.Duration, error) {
 	return time.Duration(number*float64(unit) + 0.5), err
 }
 
-// spec reads the fields of a rule in cases.json. Its err is the first mistake.
+// spec reads the fields of a rule in cases.json. Its err is the first error.
 type spec struct {
 	object
 	err error

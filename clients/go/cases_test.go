@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// shown returns the fields of a decision that a case has.
-func shown(d Decision, wanted object) object {
+// fieldsOfCase returns the fields of a decision that a case has.
+func fieldsOfCase(d Decision, wanted object) object {
 	fields := object{}
 	for name := range wanted {
 		fields[name] = field(d, name)
@@ -69,7 +69,7 @@ func decisionFor(input object) (Decision, error) {
 		d := Decision{Allowed: input["allowed"] == true, Limit: 6, Source: SourceError}
 		ms, _ := input["retry_after_ms"].(float64)
 		d.RetryAfter = time.Duration(ms) * time.Millisecond
-		return decisionOf(d, items[0].rule).withoutAnswer(&Unavailable{Reason: ReasonTimeout}), nil
+		return decisionOf(d, items[0].rule).withoutServer(&Unavailable{Reason: ReasonTimeout}), nil
 	}
 	if len(items) > 1 {
 		return readSeveral(replyOf(input["reply"]), items)
@@ -329,7 +329,7 @@ var sections = map[string]func(input any, wanted any) (any, error){
 	"keys": func(input, _ any) (any, error) { return keyOfCase(input.(object)) },
 	"replies": func(input, wanted any) (any, error) {
 		d, err := decisionFor(input.(object))
-		return shown(d, wanted.(object)), err
+		return fieldsOfCase(d, wanted.(object)), err
 	},
 	"replies_all": func(input, wanted any) (any, error) {
 		d, err := decisionFor(input.(object))
@@ -338,9 +338,9 @@ var sections = map[string]func(input any, wanted any) (any, error){
 		}
 		whole, rows := wanted.(object)["decision"].(object), []any{}
 		for at, row := range wanted.(object)["rows"].([]any) {
-			rows = append(rows, shown(d.Rows[at], row.(object)))
+			rows = append(rows, fieldsOfCase(d.Rows[at], row.(object)))
 		}
-		return object{"decision": shown(d, whole), "rows": rows}, nil
+		return object{"decision": fieldsOfCase(d, whole), "rows": rows}, nil
 	},
 	"retry_after": func(input, _ any) (any, error) {
 		after := afterMillis(int64(input.(float64)))
@@ -375,8 +375,8 @@ var sections = map[string]func(input any, wanted any) (any, error){
 	},
 }
 
-// isMistake returns true if the error is of the kind that a case expects.
-func isMistake(err error, kind any) bool {
+// isExpectedError returns true if the error is of the kind that a case expects.
+func isExpectedError(err error, kind any) bool {
 	var wrong *InvalidArgument
 	var rejected *CommandRejected
 	var text errText
@@ -410,7 +410,7 @@ func TestSharedCases(t *testing.T) {
 			t.Run(section+"/"+one.Name, func(t *testing.T) {
 				result, err := run(one.Input, one.Expect)
 				if wanted, ok := one.Expect.(object); ok && wanted["error"] != nil {
-					if !isMistake(err, wanted["error"]) {
+					if !isExpectedError(err, wanted["error"]) {
 						t.Fatalf("got %v and the error %v", result, err)
 					}
 					return

@@ -107,7 +107,7 @@ func (n *node) expire(now time.Time) {
 		if l.isOvertaken && run >= l.overtakenAt+n.x.options.silence {
 			l.isDoomed = true
 			l.decide(&Unavailable{
-				Reason: ReasonTimeout, message: "no answer: the connection is silent", isSent: true,
+				Reason: ReasonTimeout, message: "no reply: the connection is silent", isSent: true,
 			})
 			l.wake()
 		}

@@ -123,10 +123,10 @@ func (n *node) leaveReading() {
 
 // noteReading notes the end of a reading. It is one failure for all that wait.
 func (n *node) noteReading(r *mapReading) {
-	var away *Unavailable
+	var unavailable *Unavailable
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if errors.As(r.err, &away) {
+	if errors.As(r.err, &unavailable) {
 		r.isCounted = true
 		n.breaker.fail(time.Now())
 	}
@@ -141,7 +141,7 @@ func (n *node) endReading(t *turn, r *mapReading, isFound bool) {
 	switch {
 	case r.isCounted:
 	case isFound || r.err != nil:
-		n.answer()
+		n.noteFinalReply()
 	default:
 		r.isCounted = true
 		n.breaker.fail(time.Now())

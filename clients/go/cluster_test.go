@@ -168,7 +168,7 @@ func TestCalls_that_wait_for_the_slot_map_have_a_bound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := make(chan struct{})
 		c := &changing{script: newScript()}
-		c.answerAlways(allowed)
+		c.replyAlways(allowed)
 		c.load = func(context.Context) error {
 			<-read
 			c.move("node")
@@ -217,7 +217,7 @@ func TestCancellation_at_any_moment_leaks_no_place(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
-				s.answerAlways(object{"delay_ms": 7.0, "reply": allowed})
+				s.replyAlways(object{"delay_ms": 7.0, "reply": allowed})
 				jobs := Must(Lease("jobs", 10, time.Minute))
 				var all sync.WaitGroup
 				for at := range 400 {

@@ -6,8 +6,8 @@ import (
 )
 
 // CanDecide returns an [InvalidArgument] for a nil rule, and for one that cannot have its OnError:
-// that of the limiter may be [Local], which not all rules can have. A middleware asks when it is
-// made, so that the mistake is not found at the first call.
+// that of the limiter may be [Local], which not all rules can have. A middleware calls it when it
+// is created, so that the error is not found at the first call.
 func (l *Limiter) CanDecide(rule *Rule) error {
 	switch {
 	case l == nil || l.decider == nil:

@@ -97,9 +97,9 @@ func TestGives_nothing_back_that_was_not_taken(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
 		rule := testRule()
 		for name, d := range map[string]Decision{
-			"no answer": {Allowed: true, WouldAllow: true, Granted: 1, Source: SourceError},
-			"a denial":  {Source: SourceServer},
-			"shadow":    {Allowed: true, Granted: 1, Source: SourceServer},
+			"no final reply": {Allowed: true, WouldAllow: true, Granted: 1, Source: SourceError},
+			"a denial":       {Source: SourceServer},
+			"shadow":         {Allowed: true, Granted: 1, Source: SourceServer},
 		} {
 			if err := limiter.GiveBack(rule.Of("a"), d); err != nil {
 				t.Error(name, err)

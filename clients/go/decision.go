@@ -16,7 +16,7 @@ const (
 	// SourceLocal means that this process decided: by a prefetched permit, the denial cache, or
 	// [Local].
 	SourceLocal Source = "local"
-	// SourceError means that the rule's [OnError] decided, because there was no answer.
+	// SourceError means that the rule's [OnError] decided, because there was no final reply.
 	SourceError Source = "error"
 )
 
@@ -58,19 +58,19 @@ type Decision struct {
 	Source Source
 	// Degraded says whether OnError decided.
 	Degraded bool
-	// Reason says why there was no answer; empty unless Degraded.
+	// Reason says why there was no final reply; empty unless Degraded.
 	Reason Reason
 
-	rule *Rule
-	away *Unavailable
+	rule        *Rule
+	unavailable *Unavailable
 }
 
 // Err returns the error because of which OnError decided; nil unless Degraded.
 func (d Decision) Err() error {
-	if d.away == nil {
+	if d.unavailable == nil {
 		return nil
 	}
-	return d.away
+	return d.unavailable
 }
 
 // String returns the decision in a form for logs. It has no subject.
@@ -105,10 +105,10 @@ func decisionOf(d Decision, rule *Rule) Decision {
 	return d
 }
 
-// withoutAnswer returns a decision of OnError.
-func (d Decision) withoutAnswer(away *Unavailable) Decision {
-	if away != nil {
-		d.Degraded, d.Reason, d.away = true, away.Reason, away
+// withoutServer returns the decision as one without the server, unless unavailable is nil.
+func (d Decision) withoutServer(unavailable *Unavailable) Decision {
+	if unavailable != nil {
+		d.Degraded, d.Reason, d.unavailable = true, unavailable.Reason, unavailable
 	}
 	return d
 }
@@ -154,14 +154,14 @@ func combined(rows []Decision, costs []int64) Decision {
 	}
 	deciding := 0
 	var longest time.Duration
-	var away *Unavailable
+	var unavailable *Unavailable
 	for at, row := range rows {
 		if decides(at, deciding) {
 			deciding = at
 		}
 		longest = max(longest, row.RetryAfter)
-		if away == nil {
-			away = row.away
+		if unavailable == nil {
+			unavailable = row.unavailable
 		}
 	}
 	whole := rows[deciding]
@@ -169,5 +169,5 @@ func combined(rows []Decision, costs []int64) Decision {
 		whole.RetryAfter = longest
 	}
 	whole.Rows, whole.Deciding = rows, deciding
-	return whole.withoutAnswer(away)
+	return whole.withoutServer(unavailable)
 }

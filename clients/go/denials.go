@@ -43,8 +43,8 @@ func (d *denials) charge(key string) {
 	d.cache.forget(key)
 }
 
-// forgotten knows the turns at which keys were last forgotten: a denial that was asked for before
-// is not kept.
+// forgotten knows the turns at which keys were last forgotten: a denial of a call that was sent
+// before is not kept.
 type forgotten struct {
 	turn atomic.Uint64
 
@@ -60,8 +60,8 @@ type forgottenKey struct {
 	turn uint64
 }
 
-// asked is the moment before a call was sent.
-type asked struct {
+// callStart is the moment before a call was sent.
+type callStart struct {
 	at   time.Time
 	turn uint64
 }
@@ -153,14 +153,14 @@ func (c *denialCache) get(of *call) (Decision, bool) {
 }
 
 // put keeps a denial, unless one of its keys was forgotten after the call was sent.
-func (c *denialCache) put(of *call, d Decision, asked asked) {
+func (c *denialCache) put(of *call, d Decision, start callStart) {
 	if c == nil || d.Allowed || d.Source != SourceServer || d.RetryAfter <= 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, key := range of.keys {
-		if c.forgotten.isAfter(key, asked.turn) {
+		if c.forgotten.isAfter(key, start.turn) {
 			return
 		}
 	}
@@ -169,7 +169,7 @@ func (c *denialCache) put(of *call, d Decision, asked asked) {
 		c.remove(old)
 	}
 	life := min(d.RetryAfter, c.longest)
-	c.denials[name] = c.order.PushBack(&denial{name, d, asked.at, life, of.keys})
+	c.denials[name] = c.order.PushBack(&denial{name, d, start.at, life, of.keys})
 	for _, key := range of.keys {
 		if c.entries[key] == nil {
 			c.entries[key] = map[string]bool{}
@@ -204,14 +204,14 @@ func (c *denialCache) remove(element *list.Element) {
 	}
 }
 
-// knownLongest is the longest time for which a denial is used without an answer.
+// knownLongest is the longest time for which a denial decides calls without a final reply.
 const knownLongest = time.Hour
 
 // errDeniedBefore ends a call that a known denial decides.
 var errDeniedBefore = errors.New("denied by a known denial")
 
-// knownDenials has the last denial of each key. Under pressure it denies without a call, and
-// without an answer it decides before OnError.
+// knownDenials has the last denial of each key. Under pressure it denies without a call. If a call
+// gets no final reply, it decides before OnError.
 type knownDenials struct {
 	size    int
 	longest time.Duration
@@ -346,7 +346,7 @@ func (k *knownDenials) note(c *call, now time.Time) {
 		if len(d.Rows) > 0 {
 			row = &d.Rows[at]
 		}
-		k.noteRow(keyed, row, c.asked.turn, now)
+		k.noteRow(keyed, row, c.start.turn, now)
 	}
 	k.count.Store(int64(len(k.denials)))
 }

@@ -133,7 +133,7 @@ func (p *pool) failDial(n *node, err error, now time.Time) {
 	var rejected *CommandRejected
 	switch {
 	case errors.As(err, &rejected):
-		n.answer()
+		n.noteFinalReply()
 	case !p.isCounted:
 		p.isCounted = true
 		n.breaker.fail(now)

@@ -11,7 +11,7 @@
 //		// Come back after d.RetryAfter.
 //	}
 //
-// Each call is sent once and ends at its deadline. If the server gives no answer, the rule's
+// Each call is sent once and ends at its deadline. If the server does not decide it, the rule's
 // [OnError] decides: by default the call is allowed. An error of [Limiter.Check] is a mistake in
 // the program or in the server's setup, the end of the caller's context, or [ErrClosed].
 package throttle

@@ -134,7 +134,7 @@ func (l *late) end(mayHold bool) {
 }
 
 // after calls a function that gives back, when the server has run the call: a RELEASE that arrives
-// before its LEASE would be answered 0, and the lease would stay.
+// before its LEASE would get the reply 0, and the lease would stay.
 func (l *late) after(giveBack func()) {
 	l.mu.Lock()
 	if l.isPending {
@@ -164,29 +164,29 @@ type end struct {
 
 // attempt is the result of sending an end once.
 type attempt struct {
-	askedAt time.Time
+	startedAt time.Time
 	// decision is nil after an error, and of a release.
 	decision *Decision
 	err      error
 }
 
-// isFinal returns true if the server answered, even by a rejection.
+// isFinal returns true after a final reply, even if that is a rejection.
 func (a attempt) isFinal() bool {
-	var away *Unavailable
-	return !errors.As(a.err, &away)
+	var unavailable *Unavailable
+	return !errors.As(a.err, &unavailable)
 }
 
-// release gives a lease back. Like all ends, it returns after the first attempt, also without an
-// answer.
+// release gives a lease back. Like all ends, it returns after the first attempt, also without a
+// final reply.
 func (e *ending) release(ctx context.Context, keyed *keyedItem, until time.Time, isCounted bool) {
-	e.untilAnswered(ctx, end{
+	e.sendEnd(ctx, end{
 		kind: EventLease, call: releaseCall(keyed), item: keyed, until: until, isCounted: isCounted,
 	})
 }
 
 // cancel frees a reservation.
 func (e *ending) cancel(ctx context.Context, keyed *keyedItem, until time.Time, isCounted bool) {
-	e.untilAnswered(ctx, end{
+	e.sendEnd(ctx, end{
 		kind: EventCancel, call: cancelCall(keyed), item: keyed, until: until, isCounted: isCounted,
 	})
 }
@@ -203,7 +203,7 @@ func (e *ending) commit(
 	if isCharged {
 		one.onUnknown = func(ctx context.Context) { e.settle(ctx, keyed, units) }
 	}
-	e.untilAnswered(ctx, one)
+	e.sendEnd(ctx, one)
 }
 
 // settle charges a number of units, or refunds them if it is below 0. It sends the command once.
@@ -269,8 +269,8 @@ func (e *ending) abandon(items []*keyedItem, isCounted bool) {
 	}
 }
 
-// untilAnswered sends an end. Further attempts follow by themselves.
-func (e *ending) untilAnswered(ctx context.Context, one end) {
+// sendEnd sends an end. Without a final reply, further attempts follow in the background.
+func (e *ending) sendEnd(ctx context.Context, one end) {
 	first := e.attempt(ctx, one)
 	if first.isFinal() {
 		e.over(ctx, one, first, false)
@@ -303,8 +303,10 @@ func (e *ending) repeat(ctx context.Context, one end, last attempt) {
 // over counts and reports the last attempt of an end. If an earlier attempt may have run, an
 // unknown reservation may be one that it ended.
 func (e *ending) over(ctx context.Context, one end, last attempt, hasRun bool) {
-	what := told{kind: one.kind, decision: last.decision, err: last.err, askedAt: last.askedAt}
-	what.items = []*keyedItem{one.item}
+	result := outcome{
+		kind: one.kind, decision: last.decision, err: last.err,
+		items: []*keyedItem{one.item}, startedAt: last.startedAt,
+	}
 	var rejected *CommandRejected
 	switch {
 	case last.err != nil:
@@ -314,10 +316,10 @@ func (e *ending) over(ctx context.Context, one end, last attempt, hasRun bool) {
 		e.decider.unsettled.Add(1)
 		// A rejection was reported when it arrived.
 		if !errors.As(last.err, &rejected) {
-			e.decider.tell(what)
+			e.decider.report(result)
 		}
 	case last.decision != nil:
-		e.decider.tell(what)
+		e.decider.report(result)
 		if !last.decision.Allowed && !hasRun && one.onUnknown != nil {
 			one.onUnknown(ctx)
 		}
@@ -325,10 +327,10 @@ func (e *ending) over(ctx context.Context, one end, last attempt, hasRun bool) {
 }
 
 func (e *ending) attempt(ctx context.Context, one end) attempt {
-	result := attempt{askedAt: time.Now()}
+	result := attempt{startedAt: time.Now()}
 	// An end waits for a slot although its ttl is over.
 	until := one.until
-	if least := result.askedAt.Add(e.x.options.timeout); until.Before(least) {
+	if least := result.startedAt.Add(e.x.options.timeout); until.Before(least) {
 		until = least
 	}
 	if one.kind == EventLease {
@@ -358,14 +360,14 @@ func readEnd(reply any, keyed *keyedItem) (*Decision, error) {
 func (e *ending) send(
 	ctx context.Context, c *call, keyed *keyedItem, until time.Time, read reading,
 ) (*Decision, error) {
-	askedAt := time.Now()
+	startedAt := time.Now()
 	c.isLast = true
 	reply, err := e.x.sendUrgent(ctx, c, until)
 	var d *Decision
 	if err == nil {
 		d, err = read(reply, keyed)
 	}
-	e.decider.noteRejection(err, []*keyedItem{keyed}, askedAt)
+	e.decider.noteRejection(err, []*keyedItem{keyed}, startedAt)
 	return d, err
 }
 

@@ -10,20 +10,20 @@ import (
 )
 
 func TestClose_refunds_many_keys_within_one_timeout(t *testing.T) {
-	for name, answer := range map[string]any{
+	for name, reply := range map[string]any{
 		"slow": object{"delay_ms": 90.0, "reply": allowed}, "silent": "silent",
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := []Option{WithBreaker(1_000_000, time.Second), WithPrefetch(2)}
 			inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
 				const keys = 500
-				s.answerAlways([]any{2.0, 10.0, 8.0, 0.0, 6000.0})
+				s.replyAlways([]any{2.0, 10.0, 8.0, 0.0, 6000.0})
 				rule := Must(Fixed("hot", 10, time.Hour))
 				for at := range keys {
 					_, _ = limiter.Check(context.Background(), rule.Of(fmt.Sprint(at)))
 				}
 				before := len(s.seen().sent)
-				s.answerAlways(answer)
+				s.replyAlways(reply)
 				began := time.Now()
 				if err := limiter.Close(context.Background()); err != nil {
 					t.Error(err)
@@ -43,16 +43,16 @@ func TestClose_releases_many_leases_within_one_timeout(t *testing.T) {
 	for name, unsettled := range map[string]int64{"slow": 0, "silent": 500} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
-				s.answerAlways(allowed)
+				s.replyAlways(allowed)
 				rule := Must(Lease("jobs", 1000, time.Hour))
 				for range 500 {
 					if _, err := limiter.Lease(context.Background(), rule.Of("a")); err != nil {
 						t.Fatal(err)
 					}
 				}
-				s.answerAlways("silent")
+				s.replyAlways("silent")
 				if name == "slow" {
-					s.answerAlways(object{"delay_ms": 50.0, "reply": 1.0})
+					s.replyAlways(object{"delay_ms": 50.0, "reply": 1.0})
 				}
 				began := time.Now()
 				if err := limiter.Close(context.Background()); err != nil {

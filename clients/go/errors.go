@@ -43,10 +43,10 @@ func (e *CommandRejected) Error() string { return e.Message }
 // Unwrap returns the driver's error, or nil.
 func (e *CommandRejected) Unwrap() error { return e.err }
 
-// Reason says why there is no answer.
+// Reason says why there is no final reply.
 type Reason string
 
-// The reasons that there is no answer. After ReasonServer and ReasonCircuit the call has not run;
+// The reasons for a missing final reply. After ReasonServer and ReasonCircuit the call has not run;
 // after the others it may have.
 const (
 	// ReasonTimeout means that the server, or the call's connection, is silent.
@@ -56,15 +56,15 @@ const (
 	// ReasonServer means that the server cannot decide now, such as while it loads its data.
 	ReasonServer Reason = "server"
 	// ReasonOverloaded means that there are too many calls, or that a reply was late, although the
-	// server answers others.
+	// server replies to others.
 	ReasonOverloaded Reason = "overloaded"
 	// ReasonCircuit means that the circuit breaker is open.
 	ReasonCircuit Reason = "circuit"
 )
 
-// Unavailable is the error of a call without an answer.
+// Unavailable is the error of a call without a final reply, which is a decision or a rejection.
 type Unavailable struct {
-	// Reason says why there is no answer.
+	// Reason says why there is no final reply.
 	Reason  Reason
 	message string
 	err     error
@@ -93,7 +93,7 @@ func (e *Denied) Error() string { return "denied: " + e.Decision.String() }
 func (e *Denied) Status() int { return e.Decision.Problem().Status }
 
 // Headers returns the HTTP fields of the denial: those of [Decision.Headers] in the default style,
-// and Cache-Control, since no cache may answer another request with it.
+// and Cache-Control, since no cache may serve it to another request.
 func (e *Denied) Headers() map[string]string {
 	fields := e.Decision.Headers(HeaderOptions{})
 	fields["Cache-Control"] = "no-store"
@@ -102,18 +102,18 @@ func (e *Denied) Headers() map[string]string {
 
 // mayHaveRun returns true if the call that ended with this error may have run on the server.
 func mayHaveRun(err error) bool {
-	var away *Unavailable
-	if !errors.As(err, &away) || !away.isSent {
+	var unavailable *Unavailable
+	if !errors.As(err, &unavailable) || !unavailable.isSent {
 		return false
 	}
-	return away.Reason != ReasonServer
+	return unavailable.Reason != ReasonServer
 }
 
-// isAway returns true if a node did not answer.
-func isAway(err error) bool {
-	var away *Unavailable
-	return errors.As(err, &away) &&
-		(away.Reason == ReasonTimeout || away.Reason == ReasonConnection)
+// isUnreachable returns true if a node did not reply.
+func isUnreachable(err error) bool {
+	var unavailable *Unavailable
+	return errors.As(err, &unavailable) &&
+		(unavailable.Reason == ReasonTimeout || unavailable.Reason == ReasonConnection)
 }
 
 // passing has the first words of the errors of a server that cannot decide for some time.

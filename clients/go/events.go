@@ -28,7 +28,7 @@ const (
 // As a value of [log/slog] it is a group.
 type Event struct {
 	Kind EventKind
-	// Decision is nil if the call was rejected, or got no answer at the end of an admission.
+	// Decision is nil if the call was rejected, or got no final reply at an admission's end.
 	Decision *Decision
 	// Rule is the rule that decided; of a rejected call, its first.
 	Rule *Rule
@@ -62,14 +62,14 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(attributes...)
 }
 
-// told is the result of a call, before it is an event.
-type told struct {
+// outcome is the result of a call, from which an event is built.
+type outcome struct {
 	kind     EventKind
 	decision *Decision
 	err      error
 	items    []*keyedItem
-	// askedAt is zero if no call was sent.
-	askedAt time.Time
+	// startedAt is zero if no call was sent.
+	startedAt time.Time
 }
 
 // addHook adds a hook after the others.
@@ -89,23 +89,23 @@ func (d *decider) addHook(hook func(Event)) {
 	}
 }
 
-// tell calls the hooks.
-func (d *decider) tell(what told) {
+// report calls the hooks with the event of an outcome.
+func (d *decider) report(o outcome) {
 	hooks := d.hooks.Load()
 	if hooks == nil {
 		return
 	}
-	deciding := what.items[0]
-	event := Event{Kind: what.kind, Decision: what.decision, Err: what.err}
-	if what.decision != nil {
-		event.Degraded = what.decision.Degraded
-		if what.decision.Deciding < len(what.items) {
-			deciding = what.items[what.decision.Deciding]
+	deciding := o.items[0]
+	event := Event{Kind: o.kind, Decision: o.decision, Err: o.err}
+	if o.decision != nil {
+		event.Degraded = o.decision.Degraded
+		if o.decision.Deciding < len(o.items) {
+			deciding = o.items[o.decision.Deciding]
 		}
 	}
 	event.Rule, event.KeyHash = deciding.rule, d.keys.keyHash(deciding.subject)
-	if !what.askedAt.IsZero() {
-		event.Latency = time.Since(what.askedAt)
+	if !o.startedAt.IsZero() {
+		event.Latency = time.Since(o.startedAt)
 	}
 	for _, hook := range *hooks {
 		callHook(hook, event)
@@ -121,7 +121,7 @@ func callHook(hook func(Event), event Event) {
 	hook(event)
 }
 
-// Counters has the counts of a limiter since it was made.
+// Counters has the counts of a limiter since it was created.
 type Counters struct {
 	// Allowed and Denied count decisions; peeks, refunds and charges are none.
 	Allowed, Denied int64
@@ -138,7 +138,7 @@ type Counters struct {
 
 // counted counts and reports a decision. The instant is zero if no call was sent.
 func (d *decider) counted(
-	kind EventKind, decision Decision, items []*keyedItem, askedAt time.Time,
+	kind EventKind, decision Decision, items []*keyedItem, startedAt time.Time,
 ) Decision {
 	if decision.Degraded {
 		d.log.note(decision.Reason)
@@ -159,13 +159,13 @@ func (d *decider) counted(
 	if d.hooks.Load() != nil {
 		// A copy, so that without a hook no decision is allocated.
 		reported := decision
-		d.tell(told{kind: kind, decision: &reported, items: items, askedAt: askedAt})
+		d.report(outcome{kind: kind, decision: &reported, items: items, startedAt: startedAt})
 	}
 	return decision
 }
 
 // noteRejection counts and reports the error if the server rejected the command.
-func (d *decider) noteRejection(err error, items []*keyedItem, askedAt time.Time) {
+func (d *decider) noteRejection(err error, items []*keyedItem, startedAt time.Time) {
 	if err == nil {
 		return
 	}
@@ -175,7 +175,7 @@ func (d *decider) noteRejection(err error, items []*keyedItem, askedAt time.Time
 	}
 	d.rejected.Add(1)
 	if len(items) > 0 {
-		d.tell(told{kind: EventRejected, err: err, items: items, askedAt: askedAt})
+		d.report(outcome{kind: EventRejected, err: err, items: items, startedAt: startedAt})
 	}
 }
 
@@ -189,8 +189,8 @@ func (d *decider) counters() Counters {
 // logPause is the shortest time between two lines of one reason.
 const logPause = time.Second
 
-// errorLog logs the decisions without an answer: the first of a reason at once, the others with
-// their number, once a second. It writes no key and no subject. A nil log writes nothing.
+// errorLog logs the decisions without the server: the first of a reason at once, later ones with
+// their number, once per second. It writes no key and no subject. A nil log writes nothing.
 type errorLog struct {
 	// writing is held while a timer writes, so that nothing is written after the close.
 	writing sync.Mutex

@@ -44,12 +44,12 @@ func fieldsOf(e Event) object {
 		}
 	}
 	var rejected *CommandRejected
-	var away *Unavailable
+	var unavailable *Unavailable
 	switch {
 	case errors.As(e.Err, &rejected):
 		fields["error"] = rejected.Kind
-	case errors.As(e.Err, &away):
-		fields["error"], fields["reason"] = "unavailable", string(away.Reason)
+	case errors.As(e.Err, &unavailable):
+		fields["error"], fields["reason"] = "unavailable", string(unavailable.Reason)
 	}
 	return fields
 }
@@ -147,7 +147,7 @@ func logging(t *testing.T) *logged {
 	return lines
 }
 
-func TestLogs_the_decisions_without_an_answer_once_a_second(t *testing.T) {
+func TestLogs_decisions_without_the_server_once_per_second(t *testing.T) {
 	lines := logging(t)
 	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
 		s.add([]any{"refuse"}, "")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// decider makes decisions of replies: it counts and reports them, and decides without an answer.
+// decider makes decisions from replies, or without the server. It counts and reports them.
 type decider struct {
 	x       *exchange
 	keys    *keys
@@ -21,16 +21,16 @@ type decider struct {
 	allowed, denied, degraded, fromHere, rejected, unsettled atomic.Int64
 }
 
-// answer sends a call that OnError does not decide.
-func (d *decider) answer(ctx context.Context, c *call) (any, error) {
+// send sends a call that OnError does not decide.
+func (d *decider) send(ctx context.Context, c *call) (any, error) {
 	d.begin(c)
 	reply, err := d.x.send(ctx, c)
-	d.noteRejection(err, c.items, c.asked.at)
+	d.noteRejection(err, c.items, c.start.at)
 	return reply, err
 }
 
 // begin notes the moment at which a call begins.
-func (d *decider) begin(c *call) { c.asked = asked{time.Now(), d.known.forgotten.turn.Load()} }
+func (d *decider) begin(c *call) { c.start = callStart{time.Now(), d.known.forgotten.turn.Load()} }
 
 // decided decides a call: by the reply, a known denial, or OnError.
 func (d *decider) decided(
@@ -39,26 +39,26 @@ func (d *decider) decided(
 	d.begin(c)
 	decision, err := decide()
 	if err != nil {
-		d.noteRejection(err, c.items, c.asked.at)
-		var away *Unavailable
+		d.noteRejection(err, c.items, c.start.at)
+		var unavailable *Unavailable
 		switch {
 		case err == errDeniedBefore:
 			decision = *c.denied
-		case errors.As(err, &away) && c.isLastDenied(away):
+		case errors.As(err, &unavailable) && c.isLastDenied(unavailable):
 			decision = *c.budget().denial
-		case errors.As(err, &away):
-			decision = d.withoutAnswer(c, away, kind == EventPeek)
+		case errors.As(err, &unavailable):
+			decision = d.withoutServer(c, unavailable, kind == EventPeek)
 		default:
 			return Decision{}, err
 		}
 	}
-	return d.counted(kind, decision, c.items, c.asked.at), nil
+	return d.counted(kind, decision, c.items, c.start.at), nil
 }
 
 // isLastDenied returns true if the time of several calls ended after a denial.
-func (c *call) isLastDenied(away *Unavailable) bool {
+func (c *call) isLastDenied(unavailable *Unavailable) bool {
 	b := c.budget()
-	return b != nil && b.left <= 0 && b.denial != nil && away.Reason == ReasonOverloaded
+	return b != nil && b.left <= 0 && b.denial != nil && unavailable.Reason == ReasonOverloaded
 }
 
 func (d *decider) onErrorOf(rule *Rule) OnError {
@@ -80,23 +80,23 @@ func strictest(all []OnError) OnError {
 	return chosen
 }
 
-// withoutAnswer decides a call that got no answer. What the server last said about its keys still
-// counts. Otherwise each rule is decided by its own OnError, and the strictest decides the call. If
-// a rule denies, no local rule takes anything.
-func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decision {
+// withoutServer decides a call that got no final reply. What the server last said about its keys
+// still counts. Otherwise each rule is decided by its own OnError, and the strictest decides the
+// call. If a rule denies, no local rule takes anything.
+func (d *decider) withoutServer(c *call, unavailable *Unavailable, isPeek bool) Decision {
 	now := time.Now()
 	if denial, ok := d.known.deny(c, now, knownLongest); ok {
 		for at := range denial.Rows {
-			denial.Rows[at] = denial.Rows[at].withoutAnswer(away)
+			denial.Rows[at] = denial.Rows[at].withoutServer(unavailable)
 		}
-		return denial.withoutAnswer(away)
+		return denial.withoutServer(unavailable)
 	}
 	items := c.items
 	onErrors := make([]OnError, len(items))
 	var locals []*keyedItem
 	for at, keyed := range items {
 		onErrors[at] = d.onErrorOf(keyed.rule)
-		if onErrors[at] == Allow && d.isWhole(c, keyed, away, now) {
+		if onErrors[at] == Allow && d.isWhole(c, keyed, unavailable, now) {
 			onErrors[at] = Local
 		}
 		if onErrors[at] == Local {
@@ -104,7 +104,7 @@ func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decisio
 		}
 	}
 	chosen := strictest(onErrors)
-	here := d.decideHere(locals, away, chosen == Deny, isPeek)
+	here := d.decideHere(locals, unavailable, chosen == Deny, isPeek)
 	rows := make([]Decision, len(items))
 	var deciding []int
 	for at, keyed := range items {
@@ -114,7 +114,7 @@ func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decisio
 		if onErrors[at] == Local {
 			rows[at], here = here[0], here[1:]
 		} else {
-			rows[at] = d.withoutState(keyed, onErrors[at], away)
+			rows[at] = d.withoutState(keyed, onErrors[at], unavailable)
 		}
 	}
 	if len(items) == 1 {
@@ -132,7 +132,7 @@ func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decisio
 // isWhole returns true if this process keeps the whole limit of a rule whose OnError is Allow: the
 // server denied the key before, or there are too many calls, also for the caller's own deadline. A
 // lease or a reservation is never decided here.
-func (d *decider) isWhole(c *call, keyed *keyedItem, away *Unavailable, now time.Time) bool {
+func (d *decider) isWhole(c *call, keyed *keyedItem, unavailable *Unavailable, now time.Time) bool {
 	if keyed.rule.whole == nil || keyed.isHeld() {
 		return false
 	}
@@ -140,7 +140,7 @@ func (d *decider) isWhole(c *call, keyed *keyedItem, away *Unavailable, now time
 	if c.isKnowable {
 		after = d.known.after(keyed, now)
 	}
-	keyed.isWhole = after != nil || away.Reason == ReasonOverloaded || away.isOwn
+	keyed.isWhole = after != nil || unavailable.Reason == ReasonOverloaded || unavailable.isOwn
 	if after != nil {
 		d.local.begin(keyed, after)
 	}
@@ -149,9 +149,9 @@ func (d *decider) isWhole(c *call, keyed *keyedItem, away *Unavailable, now time
 
 // decideHere decides the local rules of a call, which takes nothing if isDenied is true.
 func (d *decider) decideHere(
-	locals []*keyedItem, away *Unavailable, isDenied, isPeek bool,
+	locals []*keyedItem, unavailable *Unavailable, isDenied, isPeek bool,
 ) []Decision {
-	here := d.local.decide(locals, away, isPeek || isDenied)
+	here := d.local.decide(locals, unavailable, isPeek || isDenied)
 	for _, row := range here {
 		isDenied = isDenied || !row.Allowed
 	}
@@ -162,17 +162,19 @@ func (d *decider) decideHere(
 		if here[at].Allowed {
 			untouched := *keyed
 			untouched.cost, untouched.partial, untouched.leave = 0, false, ""
-			here[at] = d.local.decide([]*keyedItem{&untouched}, away, true)[0]
+			here[at] = d.local.decide([]*keyedItem{&untouched}, unavailable, true)[0]
 		}
 	}
 	return here
 }
 
 // withoutState returns the decision on a rule that has no state in this process.
-func (d *decider) withoutState(keyed *keyedItem, onError OnError, away *Unavailable) Decision {
+func (d *decider) withoutState(
+	keyed *keyedItem, onError OnError, unavailable *Unavailable,
+) Decision {
 	row := Decision{Allowed: onError == Allow, Limit: keyed.rule.limit, Source: SourceError}
 	if !row.Allowed {
 		row.RetryAfter = d.options.breakerPause
 	}
-	return decisionOf(row, keyed.rule).withoutAnswer(away)
+	return decisionOf(row, keyed.rule).withoutServer(unavailable)
 }

@@ -20,7 +20,7 @@ type hold struct {
 }
 
 // holds are what a lease or an admission holds. They renew themselves after each third of their
-// ttl, without waiting for the answer to another renewal.
+// ttl, without waiting for the reply to another renewal.
 type holds struct {
 	ending *ending
 	ctx    context.Context
@@ -42,11 +42,11 @@ func newHolds(e *ending, all []*hold) *holds {
 }
 
 // newHold returns the hold of a row that was allowed.
-func newHold(keyed *keyedItem, row Decision, askedAt time.Time) *hold {
+func newHold(keyed *keyedItem, row Decision, startedAt time.Time) *hold {
 	ttl := keyed.holdTTL()
 	return &hold{
-		item: keyed, isOnServer: row.Source == SourceServer, until: askedAt.Add(ttl),
-		dueAt: askedAt.Add(ttl / 3),
+		item: keyed, isOnServer: row.Source == SourceServer, until: startedAt.Add(ttl),
+		dueAt: startedAt.Add(ttl / 3),
 	}
 }
 
@@ -93,7 +93,7 @@ func (h *holds) renewals() []func() {
 			if one.until.Before(one.dueAt) {
 				one.dueAt = one.until
 			}
-			// Without an answer further renewals follow before the ttl is over.
+			// Without a final reply, further renewals follow before the ttl is over.
 			due = append(due, func() { _ = h.renew(h.ctx, one) })
 		}
 	}
@@ -112,17 +112,17 @@ func (h *holds) lose(one *hold) {
 
 // renew renews a hold once.
 func (h *holds) renew(ctx context.Context, one *hold) error {
-	askedAt := time.Now()
+	startedAt := time.Now()
 	isKept, err := h.ending.renew(ctx, one.item, h.untilOf(one))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	until := askedAt.Add(one.item.holdTTL())
+	until := startedAt.Add(one.item.holdTTL())
 	switch {
 	case err != nil:
 	case !isKept:
 		h.lose(one)
 	case until.After(one.until):
-		// The answers to two renewals may arrive in any order.
+		// The replies to two renewals may arrive in any order.
 		one.until = until
 	}
 	return err

@@ -10,8 +10,8 @@ import (
 const reservationTTL = 30 * time.Second
 
 // Item is a rule with a subject, and what a call takes: one unit, unless it has a cost or a
-// reservation. [Rule.Of] makes it. It is a value: each method returns another item. The call that
-// gets an item returns the error of a mistake in it.
+// reservation. [Rule.Of] makes it. It is a value: each method returns another item. A call with an
+// invalid item returns its error.
 type Item struct {
 	rule    *Rule
 	subject string

@@ -62,7 +62,7 @@ func (l *Limiter) Lease(ctx context.Context, item Item, opts ...CallOption) (*Pe
 		return nil, &Denied{Decision: d}
 	}
 	permit := &Permit{decision: d, late: c.late}
-	permit.holds = newHolds(l.ending, []*hold{newHold(keyed, d, c.asked.at)})
+	permit.holds = newHolds(l.ending, []*hold{newHold(keyed, d, c.start.at)})
 	if !l.ending.keep(ctx, permit) {
 		return nil, ErrClosed
 	}
@@ -150,7 +150,7 @@ func (p *Permit) ReleaseLater() {
 	}
 }
 
-// finish releases the permit. Without an answer to the last try it is unsettled.
+// finish releases the permit. Without a final reply to the last try it is unsettled.
 func (p *Permit) finish(ctx context.Context, isLast bool) {
 	p.isOver.Store(true)
 	p.end.Do(func() {

@@ -201,7 +201,7 @@ func (l *Limiter) sent(ctx context.Context, c, of *call) (Decision, error) {
 		return c.read(reply)
 	}
 	if c.err == nil && of != nil {
-		l.denials.cache.put(of, c.decision, c.asked)
+		l.denials.cache.put(of, c.decision, c.start)
 	}
 	return c.decision, c.err
 }
@@ -236,7 +236,7 @@ func peekID(id string) string {
 	return id
 }
 
-// Refund gives the item's cost back, up to the full allowance. Without an answer it returns an
+// Refund gives the item's cost back, up to the full allowance. Without a final reply it returns an
 // [Unavailable]; the refund may have run, so do not repeat it.
 func (l *Limiter) Refund(ctx context.Context, item Item, opts ...CallOption) (Decision, error) {
 	return l.settled(ctx, "REFUND", EventRefund, item, opts)
@@ -268,27 +268,27 @@ func (l *Limiter) settled(
 	}
 	forget(keyed.key)
 	defer forget(keyed.key)
-	reply, err := l.decider.answer(ctx, c)
+	reply, err := l.decider.send(ctx, c)
 	if err != nil {
 		return Decision{}, err
 	}
 	d, err := readSettled(reply, keyed.rule)
 	if err != nil {
-		l.decider.noteRejection(err, c.items, c.asked.at)
+		l.decider.noteRejection(err, c.items, c.start.at)
 		return Decision{}, err
 	}
-	l.decider.tell(told{kind: kind, decision: &d, items: c.items, askedAt: c.asked.at})
+	l.decider.report(outcome{kind: kind, decision: &d, items: c.items, startedAt: c.start.at})
 	return d, nil
 }
 
 // Forget deletes the state of the item's subject under its rule. It returns true if there was one,
-// or an [Unavailable] without an answer.
+// or an [Unavailable] without a final reply.
 func (l *Limiter) Forget(ctx context.Context, item Item, opts ...CallOption) (bool, error) {
 	keyed, err := l.single(ctx, item, opts)
 	if err != nil {
 		return false, err
 	}
-	// What this process counted without an answer, and may count while the call is in flight.
+	// What this process counted without the server, and may count while the call is in flight.
 	l.decider.local.forget(keyed)
 	defer l.decider.local.forget(keyed)
 	reply, err := l.forgetting(ctx, keyed, forgetCall(keyed.key))
@@ -300,7 +300,7 @@ func (l *Limiter) Forget(ctx context.Context, item Item, opts ...CallOption) (bo
 }
 
 // Block denies all calls of the item's subject under its rule for a time, from 1 ms to 366 days,
-// which replaces the state. Forget ends it. Without an answer it returns an [Unavailable].
+// which replaces the state. Forget ends it. Without a final reply it returns an [Unavailable].
 func (l *Limiter) Block(
 	ctx context.Context, item Item, d time.Duration, opts ...CallOption,
 ) error {
@@ -326,11 +326,11 @@ func (l *Limiter) forgetting(ctx context.Context, keyed *keyedItem, c *call) (an
 	// Again, because calls in flight may have stored results in the meantime.
 	defer forget()
 	c.items = []*keyedItem{keyed}
-	return l.decider.answer(ctx, c)
+	return l.decider.send(ctx, c)
 }
 
-// Ready checks, at the start of a program, that the server answers, and returns the back end that
-// does. It takes at most 5 s, or the timeout if that is longer. Its errors are a [CommandRejected]
+// Ready checks, at the start of a program, that the server replies, and returns the back end in
+// use. It takes at most 5 s, or the timeout if that is longer. Its errors are a [CommandRejected]
 // and an [Unavailable], which says how far it came.
 func (l *Limiter) Ready(ctx context.Context) (Backend, error) {
 	if _, err := l.begin(ctx, nil); err != nil {
@@ -342,10 +342,10 @@ func (l *Limiter) Ready(ctx context.Context) (Backend, error) {
 	}
 	c := probeCall(key)
 	c.limit = max(readyMin, l.options.timeout)
-	if _, err := l.decider.answer(ctx, c); err != nil {
+	if _, err := l.decider.send(ctx, c); err != nil {
 		return "", err
 	}
-	return l.x.backends.answering(), nil
+	return l.x.backends.inUse(), nil
 }
 
 // OnDecision adds a hook to that of [WithOnDecision]. It gets the same events, after the earlier
@@ -365,7 +365,7 @@ func (l *Limiter) OpenBreakers() int {
 	return l.x.openBreakers()
 }
 
-// Counters returns the counts since the limiter was made.
+// Counters returns the counts since the limiter was created.
 func (l *Limiter) Counters() Counters {
 	if l == nil || l.decider == nil {
 		return Counters{}
@@ -377,8 +377,9 @@ func (l *Limiter) Counters() Counters {
 // get their replies, for which Close waits at most the limiter's timeout. Leases and admissions
 // that are held end as by their Release and Finish, with one try, and prefetched permits that were
 // not spent are refunded, all within that time. Then it closes the limiter's connections, never the
-// caller's client, and no goroutine of the limiter is left. What got no answer by then is counted
-// as [Counters].Unsettled. If ctx ends first, Close ends. A second Close waits for the first.
+// caller's client, and no goroutine of the limiter is left. What got no final reply by then is
+// counted as [Counters].Unsettled. If ctx ends first, Close ends. A second Close waits for the
+// first.
 func (l *Limiter) Close(ctx context.Context) error {
 	if err := l.isUsable(ctx); err != nil {
 		return err

@@ -42,7 +42,7 @@ func callsOfAll(l *Limiter, ctx context.Context, item Item) map[string]error {
 	return all
 }
 
-func TestMistakes_are_errors_and_no_panics(t *testing.T) {
+func TestInvalid_arguments_return_errors_and_do_not_panic(t *testing.T) {
 	var nothing *Rule
 	ctx, limiter := context.Background(), newTestLimiter(t, newScript())
 	all := map[string]map[string]error{
@@ -55,11 +55,11 @@ func TestMistakes_are_errors_and_no_panics(t *testing.T) {
 		"bad item":    callsOfAll(limiter, ctx, testRule().Of("a").Leave(-1)),
 		"not UTF-8":   callsOfAll(limiter, ctx, testRule().Of("\xff")),
 	}
-	for mistake, errs := range all {
+	for what, errs := range all {
 		for method, err := range errs {
 			var wrong *InvalidArgument
 			if !errors.As(err, &wrong) {
-				t.Errorf("%s of %s: %v", method, mistake, err)
+				t.Errorf("%s of %s: %v", method, what, err)
 			}
 		}
 	}

@@ -42,7 +42,9 @@ func newLocalLimiter() *localLimiter {
 }
 
 // decide takes from all items or from none. It takes nothing if isPeek is true.
-func (l *localLimiter) decide(items []*keyedItem, away *Unavailable, isPeek bool) []Decision {
+func (l *localLimiter) decide(
+	items []*keyedItem, unavailable *Unavailable, isPeek bool,
+) []Decision {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +54,7 @@ func (l *localLimiter) decide(items []*keyedItem, away *Unavailable, isPeek bool
 	for at, keyed := range items {
 		granted := int64(0)
 		verdicts[at], granted = l.verdict(keyed, now)
-		rows[at] = localDecision(keyed, verdicts[at], granted, away)
+		rows[at] = localDecision(keyed, verdicts[at], granted, unavailable)
 		allowed = allowed && verdicts[at].Allowed
 	}
 	for at, keyed := range items {
@@ -118,7 +120,7 @@ func resetAfter(bucket *algorithm.Bucket, state any, now int64) time.Duration {
 }
 
 func localDecision(
-	keyed *keyedItem, v algorithm.Verdict, granted int64, away *Unavailable,
+	keyed *keyedItem, v algorithm.Verdict, granted int64, unavailable *Unavailable,
 ) Decision {
 	// A cost above the local share may be within the rule's limit. Such a call may be allowed when
 	// the server is back, so it has a retry time.
@@ -133,7 +135,7 @@ func localDecision(
 	return decisionOf(Decision{
 		Allowed: v.Allowed, Limit: v.Limit, Remaining: v.Remaining, Granted: granted,
 		RetryAfter: v.RetryAfter, ResetAfter: v.ResetAfter, Source: SourceLocal,
-	}, keyed.rule).withoutAnswer(away)
+	}, keyed.rule).withoutServer(unavailable)
 }
 
 // stateKey returns the key of a state. A changed rule of the same name has another one, and so has

@@ -19,11 +19,11 @@ func TestLocal_denials_end_at_their_retry_time(t *testing.T) {
 		t.Run(rule.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLocalLimiter()
-				away := &Unavailable{Reason: ReasonTimeout}
+				unavailable := &Unavailable{Reason: ReasonTimeout}
 				cost := max(1, rule.limit/5)
 				decide := func() Decision {
 					items := []*keyedItem{{rule: rule, key: "k", cost: cost}}
-					return l.decide(items, away, false)[0]
+					return l.decide(items, unavailable, false)[0]
 				}
 				var taken int64
 				for step := range 200 {

@@ -91,7 +91,7 @@ func (t *turn) leave() {
 // hear notes a reply. The commands that were sent before it on other connections are overtaken.
 func (n *node) hear(l *link, now time.Time) {
 	run := n.clock.now(now)
-	n.heard, l.heardAt, l.hasAnswered = run, run, true
+	n.heard, l.heardAt, l.hasReplied = run, run, true
 	for other := l.previous; other != nil && !other.isOvertaken; other = other.previous {
 		if other.sentAt < l.sentAt {
 			other.isOvertaken, other.overtakenAt = true, run
@@ -99,8 +99,8 @@ func (n *node) hear(l *link, now time.Time) {
 	}
 }
 
-// answer notes a decision or a rejection.
-func (n *node) answer() {
+// noteFinalReply notes a decision or a rejection.
+func (n *node) noteFinalReply() {
 	n.breaker.failures = 0
 	n.staleGeneration = 0
 }
@@ -193,7 +193,7 @@ func (n *node) settle(l *link, t *turn, c *call, reply any, err error) (any, err
 	}
 	n.hear(l, now)
 	if err == nil {
-		n.answer()
+		n.noteFinalReply()
 	} else {
 		err = n.noteError(l, n.x.classified(err), now)
 	}
@@ -203,11 +203,11 @@ func (n *node) settle(l *link, t *turn, c *call, reply any, err error) (any, err
 
 // noteError notes an error reply. It returns the error.
 func (n *node) noteError(l *link, known error, now time.Time) error {
-	var away *Unavailable
+	var unavailable *Unavailable
 	isOld := beginsWith(known, "READONLY", "MASTERDOWN")
 	switch {
-	case !errors.As(known, &away):
-		n.answer()
+	case !errors.As(known, &unavailable):
+		n.noteFinalReply()
 	case isOld && l.generation != n.pool.generation:
 		// The failure of its generation is counted.
 	case n.x.router == nil || !beginsWith(known, "MOVED", "ASK"):
@@ -227,8 +227,8 @@ func (n *node) free(l *link, now time.Time) {
 	n.pool.put(n, l, now)
 }
 
-// lose drops a lost connection, and returns the error of its call. It is a failure only if the
-// connection had not answered anything: a proxy that restarts is no outage.
+// lose drops a lost connection, and returns the error of its call. It is a failure only if no reply
+// had arrived on the connection: a proxy that restarts is no outage.
 func (n *node) lose(l *link, t *turn, err error, now time.Time) error {
 	wasClosed := l.isClosed
 	n.looked(l)
@@ -237,7 +237,7 @@ func (n *node) lose(l *link, t *turn, err error, now time.Time) error {
 	if t != nil && t.err != nil {
 		return t.err
 	}
-	if !l.hasAnswered && !wasClosed {
+	if !l.hasReplied && !wasClosed {
 		n.breaker.fail(now)
 	}
 	return lost(err)
@@ -250,7 +250,7 @@ func lost(err error) error {
 	}
 }
 
-// noteIdle tells a Close that no caller waits for a reply any more.
+// noteIdle notifies a Close that no caller waits for a reply any more.
 func (n *node) noteIdle() {
 	if n.closing == nil {
 		return
@@ -313,7 +313,7 @@ func (b *busyLinks) remove(l *link) {
 	l.previous, l.next = nil, nil
 }
 
-// isSilent returns true if nothing was heard for too long since the oldest unanswered command.
+// isSilent returns true if nothing was heard for too long since the oldest command without a reply.
 func (n *node) isSilent(now time.Time) bool {
 	for l := n.busy.first; l != nil; l = l.next {
 		if !l.isExempt() {
@@ -356,12 +356,12 @@ func (n *node) judge(now time.Time) {
 	n.expire(now)
 }
 
-// fallSilent ends the calls in flight to a node that does not answer. The command of a probe stays
+// fallSilent ends the calls in flight to a node that does not reply. The command of a probe stays
 // until the next probe: its reply would close the breaker.
 func (n *node) fallSilent(now time.Time) {
 	for l := n.busy.first; l != nil; l = l.next {
 		l.decide(&Unavailable{
-			Reason: ReasonTimeout, message: "no answer: the server is silent", isSent: true,
+			Reason: ReasonTimeout, message: "no reply: the server is silent", isSent: true,
 		})
 	}
 	if n.probe == nil {

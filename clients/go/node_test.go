@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// dialerOf is a dialer of one server, made of a function.
+// dialerOf is a function as the dialer of one server.
 type dialerOf func(ctx context.Context) (Conn, error)
 
 func (d dialerOf) Dial(ctx context.Context, _ string) (Conn, error) { return d(ctx) }
@@ -45,7 +45,7 @@ func limiterFrom(t *testing.T, dialer Dialer, opts ...Option) *Limiter {
 	return limiter
 }
 
-func TestInterrupted_call_whose_connection_another_call_closes_has_no_answer(t *testing.T) {
+func TestInterrupted_call_whose_connection_another_call_closes_gets_no_reply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
 		limiter := limiterFrom(t, dialerOf(func(context.Context) (Conn, error) {
@@ -80,8 +80,8 @@ func TestInterrupted_call_whose_connection_another_call_closes_has_no_answer(t *
 // allowed is the reply to an allowed call, which a REFUND has as well.
 var allowed = []any{1.0, 10.0, 9.0, 0.0, 6000.0}
 
-// answerAlways sets the answer to all commands.
-func (s *script) answerAlways(item any) {
+// replyAlways sets the reply to all commands.
+func (s *script) replyAlways(item any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.always = item

@@ -53,15 +53,15 @@ func WithTimeout(d time.Duration) Option {
 	return option(func(o *options) { o.timeout, o.hasTimeout = d, true })
 }
 
-// WithSilence sets the time after which a server that sends nothing does not answer, from 1 ms to
-// the timeout: calls in flight then end, and OnError decides. It must be longer than a round trip
-// and the server's longest stall. The default is 100 ms, or the timeout if only that is set.
+// WithSilence sets the longest silence of a server, from 1 ms to the timeout. If it sends nothing
+// for longer, calls in flight end, and OnError decides. It must be longer than a round trip and the
+// server's longest stall. The default is 100 ms, or the timeout if only that is set.
 func WithSilence(d time.Duration) Option {
 	return option(func(o *options) { o.silence, o.hasSilence = d, true })
 }
 
-// WithMaxInFlight sets the maximum number of commands sent to a node and not answered. Further
-// calls stand in line. The default is 256.
+// WithMaxInFlight sets the maximum number of commands in flight to a node. Further calls stand in
+// line. The default is 256.
 func WithMaxInFlight(calls int) Option { return option(func(o *options) { o.maxInFlight = calls }) }
 
 // WithMaxWaiting sets the maximum number of calls in line for a node. OnError decides further calls
@@ -69,11 +69,11 @@ func WithMaxInFlight(calls int) Option { return option(func(o *options) { o.maxI
 func WithMaxWaiting(calls int) Option { return option(func(o *options) { o.maxWaiting = calls }) }
 
 // WithKnownDenials sets the maximum number of keys whose last denial is remembered. Under pressure,
-// and when the server does not answer, it decides before OnError. The default is 10,000.
+// and for calls without a final reply, it decides before OnError. The default is 10,000.
 func WithKnownDenials(keys int) Option { return option(func(o *options) { o.knownDenials = keys }) }
 
-// WithLogErrors sets whether decisions without an answer are logged by [log/slog], with their
-// number, per reason at most once a second. The default is true.
+// WithLogErrors sets whether decisions without the server are logged by [log/slog], with their
+// number, per reason at most once per second. The default is true.
 func WithLogErrors(logs bool) Option { return option(func(o *options) { o.logsErrors = logs }) }
 
 // WithBreaker sets the number of failures in a row after which the calls to a node pause, and the

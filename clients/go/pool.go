@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// openMax is the maximum number of connections to a node; renewals and ends have one more a slot.
+// openMax is the maximum number of connections to a node; renewals and ends have one more per slot.
 const openMax = 64
 
 // pool has the connections to a node, and the calls in line for them. The node's mutex guards it.
@@ -37,10 +37,10 @@ type link struct {
 	generation int
 	// uses is the number of commands sent. The last reply, at first that of the login, was read at
 	// the run time heardAt.
-	uses        int
-	hasAnswered bool
-	heardAt     time.Duration
-	isClosed    bool
+	uses       int
+	hasReplied bool
+	heardAt    time.Duration
+	isClosed   bool
 
 	// turn is the call that waits for the reply; nil if its caller has gone.
 	turn             *turn
@@ -50,13 +50,13 @@ type link struct {
 	// sentAt is the run time of sending. isSent says whether the command was written.
 	sentAt time.Duration
 	isSent atomic.Bool
-	// A later command was answered at the run time overtakenAt, on another connection.
+	// The reply to a later command arrived at the run time overtakenAt, on another connection.
 	isOvertaken bool
 	overtakenAt time.Duration
 	// mustLook says that the node waits for what has arrived here; isDoomed, that it is silent
 	// alone; isStale, that it carries the command of a probe that got no reply in time.
 	mustLook, isDoomed, isStale bool
-	// interrupt is the method of the connection, made once.
+	// interrupt is the method value of the connection, created once.
 	interrupt func()
 }
 
@@ -65,10 +65,10 @@ type link struct {
 func (l *link) isExempt() bool { return l.isStale || l.isOvertaken || l.call.limit > 0 }
 
 // decide ends the call of a connection, unless it has ended or its reply arrives now.
-func (l *link) decide(away *Unavailable) {
+func (l *link) decide(unavailable *Unavailable) {
 	if l.turn != nil && l.turn.err == nil {
-		away.isSent = l.isSent.Load()
-		l.turn.err = away
+		unavailable.isSent = l.isSent.Load()
+		l.turn.err = unavailable
 	}
 }
 

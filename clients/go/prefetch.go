@@ -38,13 +38,13 @@ type stock struct {
 
 // fetch is one call for several permits, and the callers that wait for them.
 type fetch struct {
-	key     string
-	rule    *Rule
-	permits int64
-	waiters []*permitWaiter
-	askedAt time.Time
-	send    func(permits int64) (Decision, error)
-	batch   int64
+	key       string
+	rule      *Rule
+	permits   int64
+	waiters   []*permitWaiter
+	startedAt time.Time
+	send      func(permits int64) (Decision, error)
+	batch     int64
 }
 
 // permitWaiter is a caller that waits for a permit.
@@ -80,7 +80,7 @@ func (l *Limiter) prefetchOf(keyed *keyedItem) int64 {
 func (l *Limiter) fetched(
 	ctx context.Context, keyed *keyedItem, plain *call, batch int64,
 ) (Decision, error) {
-	// A copy, because this caller may be decided without an answer while the fetch goes on.
+	// A copy, because this call may be decided without the server while the fetch goes on.
 	common := *keyed
 	common.partial, common.budget = true, nil
 	send := func(permits int64) (Decision, error) {
@@ -216,11 +216,11 @@ func (p *prefetcher) giveUp(ctx context.Context, w *permitWaiter, rule *Rule) (D
 	})
 }
 
-// without returns the result of a caller without a permit. If the server had answered with too few,
-// the call is denied.
+// without returns the result of a caller without a permit. If the server had granted too few, the
+// call is denied.
 func (w *permitWaiter) without(rule *Rule, err error) (Decision, error) {
-	var away *Unavailable
-	if w.smaller != nil && errors.As(err, &away) {
+	var unavailable *Unavailable
+	if w.smaller != nil && errors.As(err, &unavailable) {
 		return noneLeft(rule, *w.smaller), nil
 	}
 	return Decision{}, err
@@ -228,7 +228,7 @@ func (w *permitWaiter) without(rule *Rule, err error) (Decision, error) {
 
 // start sends a fetch.
 func (p *prefetcher) start(f *fetch) {
-	f.permits, f.askedAt = max(f.batch, int64(len(f.waiters))), time.Now()
+	f.permits, f.startedAt = max(f.batch, int64(len(f.waiters))), time.Now()
 	p.open[f.key] = f
 	permits := f.permits
 	p.fetches.Go(func() {
@@ -261,7 +261,7 @@ func (p *prefetcher) share(f *fetch, grant Decision) {
 	wasOpen := p.shut(f)
 	kept := &stock{
 		key: f.key, rule: f.rule, grant: grant, left: grant.Granted,
-		expiresAt: f.askedAt.Add(grant.ResetAfter),
+		expiresAt: f.startedAt.Add(grant.ResetAfter),
 	}
 	if !grant.Allowed {
 		kept.left = 0
@@ -287,12 +287,12 @@ func (p *prefetcher) share(f *fetch, grant Decision) {
 		p.keep(kept)
 	}
 	if len(again) > 0 {
-		// They ask once more, together. After a second shortfall they are denied.
+		// They share one more fetch. After a second shortfall they are denied.
 		p.start(&fetch{key: f.key, rule: f.rule, batch: f.batch, send: f.send, waiters: again})
 	}
 }
 
-// first returns the decision of a caller that gets the server's answer.
+// first returns the decision of a caller that gets the server's decision.
 func (s *stock) first(isFirst bool) Decision {
 	d := s.grant
 	if d.Allowed && isFirst {
@@ -387,5 +387,5 @@ func (l *Limiter) refundStock(ctx context.Context, kept *stock) {
 	}
 	c := oneCall("REFUND", &keyedItem{rule: kept.rule, key: kept.key, cost: kept.left})
 	c.isLast = true
-	_, _ = l.decider.answer(ctx, c)
+	_, _ = l.decider.send(ctx, c)
 }

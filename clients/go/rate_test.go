@@ -8,7 +8,7 @@ import (
 
 func TestRate_makes_the_rules_of_its_units_and_period(t *testing.T) {
 	rate := Rate("10 per 90s")
-	for want, made := range map[string]func() (*Rule, error){
+	for want, build := range map[string]func() (*Rule, error){
 		"api: GCRA 20 10 90":        func() (*Rule, error) { return rate.GCRA("api", 20) },
 		"api: TOKENBUCKET 20 10 90": func() (*Rule, error) { return rate.TokenBucket("api", 20) },
 		"api: LEAKYBUCKET 20 10 90": func() (*Rule, error) { return rate.LeakyBucket("api", 20) },
@@ -18,7 +18,7 @@ func TestRate_makes_the_rules_of_its_units_and_period(t *testing.T) {
 			return rate.SlidingLog("api", Slots(16))
 		},
 	} {
-		if rule, err := made(); err != nil || rule.String() != want {
+		if rule, err := build(); err != nil || rule.String() != want {
 			t.Errorf("%v, %v, not %s", rule, err, want)
 		}
 	}

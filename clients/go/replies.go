@@ -144,7 +144,7 @@ func readInteger(reply any) (int64, error) {
 var tooMany = regexp.MustCompile(`^ERR (rule \d+: )?too many reservations`)
 
 // tooManyDenial returns the denial of a call whose key has no room for another reservation. The ids
-// are forgotten in time, so it is no mistake of the program.
+// expire, so the program did nothing wrong.
 func tooManyDenial(err error, items []*keyedItem) (Decision, bool) {
 	var rejected *CommandRejected
 	if !errors.As(err, &rejected) || !tooMany.MatchString(rejected.Message) {

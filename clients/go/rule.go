@@ -25,10 +25,10 @@ const (
 	KindPolicy      Kind = "policy"
 )
 
-// OnError decides the calls that the server did not answer.
+// OnError decides the calls without a final reply.
 type OnError string
 
-// The ways to decide without an answer.
+// The ways to decide without the server.
 const (
 	// Allow allows the call. It is the default.
 	Allow OnError = "allow"

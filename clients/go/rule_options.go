@@ -39,7 +39,7 @@ type sharedOption struct {
 	option
 }
 
-// WithOnError decides the calls without an answer. The default is [Allow].
+// WithOnError decides the calls without a final reply. The default is [Allow].
 func WithOnError(onError OnError) SharedOption {
 	return sharedOption{
 		func(o *ruleOptions) { o.onError, o.hasOnError = onError, true },

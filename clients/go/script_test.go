@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// script is a server that answers each command with the next item of its script.
+// script is a server that replies to each command with the next item of its script.
 type script struct {
 	mu    sync.Mutex
 	items []any
 	byKey map[string][]any
-	// always answers the commands for which the script has no item, unless it is nil.
+	// always is the reply to commands for which the script has no item, unless it is nil.
 	always any
-	// sent has the commands that arrived, unexpected those without an answer.
+	// sent has the commands that arrived, unexpected those without a reply.
 	sent, unexpected []string
 	dials, opened    int
 	// generation is the number of the connection on which the last command arrived.
@@ -87,7 +87,7 @@ func (s *script) afterFunc(d time.Duration, f func()) *time.Timer {
 	})
 }
 
-// add adds answers, for the commands with this key unless it is empty.
+// add adds items, for the commands with this key unless it is empty.
 func (s *script) add(items []any, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *script) add(items []any, key string) {
 	}
 }
 
-// left returns the answers that answered no command.
+// left returns the items that no command has used.
 func (s *script) left() []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +185,8 @@ func (s *script) disconnect() {
 	}
 }
 
-// answer records a command and returns the item that answers it.
-func (s *script) answer(c *scriptedConn, words []string) any {
+// next records a command and returns the next item for it.
+func (s *script) next(c *scriptedConn, words []string) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isOver {
@@ -222,7 +222,7 @@ type scriptedConn struct {
 	closed chan struct{}
 	// interrupted ends a Receive.
 	interrupted chan struct{}
-	// item answers the command at the instant due.
+	// item is the reply to the command, which arrives at the instant due.
 	item any
 	due  time.Time
 }
@@ -244,7 +244,7 @@ func (c *scriptedConn) Send(words []string) error {
 	default:
 	}
 	c.script.waitForGate()
-	c.item, c.due = c.script.answer(c, words), time.Now()
+	c.item, c.due = c.script.next(c, words), time.Now()
 	if late, ok := c.item.(object); ok && late["delay_ms"] != nil {
 		delay := time.Duration(late["delay_ms"].(float64) * float64(time.Millisecond))
 		c.item, c.due = late["reply"], c.due.Add(delay)

@@ -165,7 +165,7 @@ func (l *Limiter) refundOf(
 
 // Wait checks until the call is allowed: after a denial it sleeps for RetryAfter and checks again.
 // In a leaky bucket it then sleeps until the call's turn. If a sleep would end later than longest
-// after now, it takes nothing and returns a denial. A decision without an answer, and one that is
+// after now, it takes nothing and returns a denial. A decision without the server, and one that is
 // never allowed, returns at once. The calls have one timeout in all, its sleeps apart; if that is
 // over, Wait returns the last denial.
 func (l *Limiter) Wait(
@@ -206,15 +206,15 @@ func (l *Limiter) Wait(
 	}
 }
 
-// tooLate leaves the queue of a leaky bucket, and denies the call. Without an answer its place
-// stays taken.
+// tooLate leaves the queue of a leaky bucket, and denies the call. Without a final reply its
+// place stays taken.
 func (l *Limiter) tooLate(
 	ctx context.Context, item Item, d Decision, hasPlace bool, opts []CallOption,
 ) (Decision, error) {
 	if hasPlace {
 		_, err := l.refundOf(ctx, item, d, opts)
-		var away *Unavailable
-		if err != nil && !errors.As(err, &away) {
+		var unavailable *Unavailable
+		if err != nil && !errors.As(err, &unavailable) {
 			return Decision{}, err
 		}
 	}

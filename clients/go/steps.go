@@ -162,7 +162,7 @@ func (x *exchange) transact(t *turn, words []string) (any, error) {
 		return reply, err
 	}
 	kind, rest, _ := strings.Cut(err.Error(), " ")
-	if isAway(err) || beginsWith(err, "MOVED", "CLUSTERDOWN", "READONLY", "MASTERDOWN") {
+	if isUnreachable(err) || beginsWith(err, "MOVED", "CLUSTERDOWN", "READONLY", "MASTERDOWN") {
 		x.refresh()
 	}
 	fields := strings.Fields(rest)

@@ -84,9 +84,9 @@ func TestReady_says_how_far_it_came(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
 		ready := func(text string) {
 			t.Helper()
-			var away *Unavailable
+			var unavailable *Unavailable
 			_, err := limiter.Ready(context.Background())
-			if !errors.As(err, &away) || !strings.HasPrefix(err.Error(), text) {
+			if !errors.As(err, &unavailable) || !strings.HasPrefix(err.Error(), text) {
 				t.Error(err)
 			}
 		}
@@ -153,7 +153,7 @@ func TestReady_without_a_reply_shortens_no_patience(t *testing.T) {
 
 func TestDeadline_of_the_caller_keeps_the_limit_in_this_process(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
-		s.answerAlways(object{"delay_ms": 20.0, "reply": allowed})
+		s.replyAlways(object{"delay_ms": 20.0, "reply": allowed})
 		count := 0
 		for range 100 {
 			ctx, stop := context.WithTimeout(context.Background(), time.Millisecond)

@@ -158,11 +158,11 @@ func (r *runner) run(steps []object) {
 	r.end()
 }
 
-// end checks that all answers were used, and closes the limiter.
+// end checks that all replies were sent, and closes the limiter.
 func (r *runner) end() {
 	left := slices.DeleteFunc(r.script.left(), func(item any) bool { return item == "refuse" })
 	if len(left) > 0 {
-		r.t.Errorf("answers are left: %v", left)
+		r.t.Errorf("replies are left: %v", left)
 	}
 	r.script.mu.Lock()
 	r.script.isOver = true
@@ -175,7 +175,7 @@ func (r *runner) end() {
 	}
 }
 
-func answersOf(of object) []any {
+func repliesOf(of object) []any {
 	if server, ok := of["server"]; ok {
 		return []any{server}
 	}
@@ -195,11 +195,11 @@ func (r *runner) step(step object) {
 	}
 	dials := r.script.seen().dials
 	r.sleepUntil(at - 1)
-	r.script.add(answersOf(step), "")
+	r.script.add(repliesOf(step), "")
 	calls := callsOf(step)
 	for _, one := range calls {
 		if one["at"] == nil {
-			r.script.add(answersOf(one), keyOfAction(one))
+			r.script.add(repliesOf(one), keyOfAction(one))
 		}
 	}
 	if nodes, ok := step["nodes"].(object); ok {
@@ -210,7 +210,7 @@ func (r *runner) step(step object) {
 	synctest.Wait()
 	now := r.script.seen()
 	if len(now.unexpected) > 0 {
-		r.t.Fatalf("at %v: commands without an answer: %v", at, now.unexpected)
+		r.t.Fatalf("at %v: commands without a reply: %v", at, now.unexpected)
 	}
 	now.dials -= dials
 	r.compareStep(at, step, results, now)
@@ -346,7 +346,7 @@ func (r *runner) compare(of result, expected object) {
 		rows := of.known().Rows
 		r.equal("the number of rows", len(rows), len(wanted.([]any)))
 		for at, row := range wanted.([]any) {
-			r.equal("row", shown(rows[at], row.(object)), row)
+			r.equal("row", fieldsOfCase(rows[at], row.(object)), row)
 		}
 	}
 }
@@ -362,7 +362,7 @@ func (o result) known() Decision {
 
 // field returns a field of a result as cases.json writes it.
 func (o result) field(name string) any {
-	var away *Unavailable
+	var unavailable *Unavailable
 	switch {
 	case name == "after_ms":
 		return float64(o.ended.Sub(o.began)) / float64(time.Millisecond)
@@ -376,8 +376,8 @@ func (o result) field(name string) any {
 			return "Closed"
 		}
 		return reflect.TypeOf(o.err).Elem().Name()
-	case name == "reason" && errors.As(o.err, &away):
-		return string(away.Reason)
+	case name == "reason" && errors.As(o.err, &unavailable):
+		return string(unavailable.Reason)
 	}
 	return field(o.known(), name)
 }

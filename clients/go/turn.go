@@ -52,7 +52,7 @@ func (x *exchange) newTurn(ctx context.Context, c *call) *turn {
 		t = &turn{ready: make(chan struct{}, 1)}
 	}
 	*t = turn{
-		ctx: ctx, call: c, ready: t.ready, limit: x.options.timeout, readAt: c.asked.at,
+		ctx: ctx, call: c, ready: t.ready, limit: x.options.timeout, readAt: c.start.at,
 	}
 	if t.readAt.IsZero() {
 		t.readAt = time.Now()
@@ -72,7 +72,7 @@ func (x *exchange) end(t *turn) {
 	x.turns.Put(t)
 }
 
-// moveTo continues a call at another node. The node that redirected it has answered.
+// moveTo continues a call at another node. The node that redirected it has replied.
 func (t *turn) moveTo(other *node) {
 	t.leave()
 	t.limit, t.readAt = t.left(), time.Now()
@@ -96,7 +96,7 @@ func (t *turn) cancelled(isSent bool) error {
 		return err
 	}
 	return &Unavailable{
-		Reason: ReasonTimeout, message: "no answer before the caller's deadline", isSent: isSent,
+		Reason: ReasonTimeout, message: "no reply before the caller's deadline", isSent: isSent,
 		isOwn: true,
 	}
 }
@@ -105,14 +105,14 @@ func (t *turn) cancelled(isSent bool) error {
 // has a time of its own, and decides nothing.
 func (t *turn) isMeasure() bool { return !t.isUrgent && t.call.limit == 0 }
 
-// lateReply returns the error of a call whose reply is late, although the node answers others.
+// lateReply returns the error of a call whose reply is late, although the node replies to others.
 func (t *turn) lateReply() *Unavailable {
 	if t.call.limit > 0 {
 		return &Unavailable{
 			Reason: ReasonTimeout, message: "connected, logged in, no reply to " + t.call.words[0],
 		}
 	}
-	return &Unavailable{Reason: ReasonOverloaded, message: "no answer before the deadline"}
+	return &Unavailable{Reason: ReasonOverloaded, message: "no reply before the deadline"}
 }
 
 // transact sends a command once over a connection of the call's node.
@@ -170,7 +170,7 @@ func (n *node) isRepeated(l *link, t *turn) bool {
 // send sends a command, after ASKING if its slot is moving to the node.
 func (l *link) send(words []string, isAsking bool) error {
 	if isAsking {
-		if err := l.ask(); err != nil {
+		if err := l.sendAsking(); err != nil {
 			return err
 		}
 	}
@@ -181,8 +181,8 @@ func (l *link) send(words []string, isAsking bool) error {
 	return err
 }
 
-// ask sends ASKING and reads its reply, which does not matter: that of the command does.
-func (l *link) ask() error {
+// sendAsking sends ASKING and reads its reply, which does not matter: that of the command does.
+func (l *link) sendAsking() error {
 	err := l.conn.Send([]string{"ASKING"})
 	if err != nil {
 		return err

@@ -142,8 +142,8 @@ type call struct {
 	isSeveral bool
 	// isKnowable says whether the call is denied by known denials, and replaces them.
 	isKnowable bool
-	// asked is the moment before the call was sent. denied is the known denial that ended it.
-	asked  asked
+	// start is the moment before the call was sent. denied is the known denial that ended it.
+	start  callStart
 	denied *Decision
 	// limit is the call's time, if it is not the limiter's timeout; that of Ready, whose command is
 	// no sign of silence.
@@ -332,7 +332,7 @@ func cancelCall(keyed *keyedItem) *call {
 	return keyCall(keyed.key, "RL.CANCEL", append([]string{keyed.id}, keyed.rule.words...)...)
 }
 
-// probeCall returns a call that every back end answers and that writes nothing.
+// probeCall returns a call that every back end runs and that writes nothing.
 func probeCall(key string) *call {
 	c := keyCall(key, "RL.PEEK", "GCRA", "1", "1", "1", "COST", "0")
 	c.isRead = true
