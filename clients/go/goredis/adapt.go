@@ -12,7 +12,7 @@
 // a credentials provider or an OnConnect that ignores its context runs on until it returns, also
 // after the limiter's Close; that of go-redis for TLS does, until its DialTimeout.
 //
-// Sentinel works through the dialer of redis.NewFailoverClient, which asks for the primary at each
+// Sentinel works through the dialer of redis.NewFailoverClient, which looks up the primary at each
 // dial.
 package goredis
 

@@ -120,7 +120,7 @@ func (w work) isOver(t *testing.T, limiter *throttle.Limiter, charged ...int64) 
 	var left [2]int64
 	isRight := func() bool {
 		left = w.left(t, limiter)
-		// A peek of a lease counts the permit that it asks for.
+		// A peek of a lease counts the permit that it requests.
 		return left[1] >= 2 && slices.Contains(charged, quota-left[0])
 	}
 	for end := time.Now().Add(time.Minute); !isRight(); time.Sleep(10 * time.Millisecond) {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// readers is the number of nodes that are asked for the slot map at once. Without an answer for
-	// readPause, one more is asked.
+	// readers is the number of nodes from which the slot map is read at once. Without a reply for
+	// readPause, it is read from one more.
 	readers   = 3
 	readPause = 50 * time.Millisecond
 	// patience is the longest time of reading the slot map.
@@ -141,7 +141,7 @@ func (c *cluster) Close() error {
 	return nil
 }
 
-// slotsFromAny returns the first slot map that a node answers with.
+// slotsFromAny returns the first slot map that a node replies with.
 func (c *cluster) slotsFromAny(ctx context.Context) ([]slotRange, error) {
 	if c.options.ClusterSlots != nil {
 		given, err := c.given(ctx)
@@ -151,36 +151,36 @@ func (c *cluster) slotsFromAny(ctx context.Context) ([]slotRange, error) {
 	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	type answer struct {
+	type result struct {
 		slots []slotRange
 		err   error
 	}
-	answers := make(chan answer, len(nodes))
+	results := make(chan result, len(nodes))
 	var all sync.WaitGroup
 	defer all.Wait()
-	asked := 0
-	askNext := func() {
-		if asked < len(nodes) {
-			node := nodes[asked]
-			asked++
+	started := 0
+	startNext := func() {
+		if started < len(nodes) {
+			node := nodes[started]
+			started++
 			all.Go(func() {
 				slots, err := c.slotsFrom(ctx, node)
-				answers <- answer{slots, err}
+				results <- result{slots, err}
 			})
 		}
 	}
 	for range readers {
-		askNext()
+		startNext()
 	}
 	// Some nodes may be silent.
 	more := time.NewTicker(readPause)
 	defer more.Stop()
 	err := errors.New("the cluster client has no address")
-	for answered := 0; answered < len(nodes); {
+	for ended := 0; ended < len(nodes); {
 		select {
 		case <-more.C:
-			askNext()
-		case one := <-answers:
+			startNext()
+		case one := <-results:
 			if one.err == nil {
 				stop()
 				return one.slots, nil
@@ -189,8 +189,8 @@ func (c *cluster) slotsFromAny(ctx context.Context) ([]slotRange, error) {
 			if !errors.As(err, &said) {
 				err = one.err
 			}
-			answered++
-			askNext()
+			ended++
+			startNext()
 		}
 	}
 	return nil, err
@@ -227,7 +227,7 @@ func (c *cluster) given(ctx context.Context) ([]redis.ClusterSlot, error) {
 	}
 }
 
-// slotsFrom asks a node for the slot map.
+// slotsFrom reads the slot map from a node.
 func (c *cluster) slotsFrom(ctx context.Context, node string) ([]slotRange, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -237,15 +237,15 @@ func (c *cluster) slotsFrom(ctx context.Context, node string) ([]slotRange, erro
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	reply, err := ask(ctx, conn, "CLUSTER", "SLOTS")
+	reply, err := send(ctx, conn, "CLUSTER", "SLOTS")
 	if err != nil {
 		return nil, err
 	}
 	return readSlots(reply, node)
 }
 
-// ask sends a command once and returns its reply. The end of the context closes the connection.
-func ask(ctx context.Context, conn throttle.Conn, words ...string) (any, error) {
+// send sends a command once and returns its reply. The end of the context closes the connection.
+func send(ctx context.Context, conn throttle.Conn, words ...string) (any, error) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if err := conn.Send(words); err != nil {
 		return nil, err
@@ -269,7 +269,7 @@ func sorted(all []slotRange) []slotRange {
 	return all
 }
 
-// readSlots reads the reply of CLUSTER SLOTS. A node without a host is the one that answered.
+// readSlots reads the reply of CLUSTER SLOTS. A node without a host is the one that replied.
 func readSlots(reply any, from string) ([]slotRange, error) {
 	odd := errors.New("the reply of CLUSTER SLOTS is not a slot map")
 	rows, _ := reply.([]any)

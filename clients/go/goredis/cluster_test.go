@@ -135,7 +135,7 @@ func followsASlot(t *testing.T, nodes []*instance) {
 	if err := from.rdb.Migrate(ctx, host, port, "rl:api:a", 0, 5*time.Second).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// The key is on the new node, and the slot still on the old one: it answers ASK.
+	// The key is on the new node, and the slot still on the old one: it replies ASK.
 	if d := check(t, limiter, item); d.Source != throttle.SourceServer || d.Remaining != 7 {
 		t.Error(d)
 	}
@@ -146,7 +146,7 @@ func followsASlot(t *testing.T, nodes []*instance) {
 	}
 }
 
-func TestAsks_a_sentinel_for_the_primary(t *testing.T) {
+func TestFinds_the_primary_through_a_sentinel(t *testing.T) {
 	primary := start(t, live.Module(t)...)
 	replica := start(t, live.Module(t)...)
 	ctx := context.Background()

@@ -58,8 +58,9 @@ func TestGoes_on_with_a_reply_after_an_interruption(t *testing.T) {
 	}
 }
 
-// answering returns the address of a server that answers each command of the module with the text.
-func answering(t *testing.T, text string) string {
+// startReplying returns the address of a server that replies to each command of the module with the
+// text.
+func startReplying(t *testing.T, text string) string {
 	t.Helper()
 	listener := listen(t)
 	t.Cleanup(func() { _ = listener.Close() })
@@ -95,7 +96,7 @@ func answering(t *testing.T, text string) string {
 func TestReads_no_reply_that_another_call_left(t *testing.T) {
 	const allowed = "*5\r\n:1\r\n:9\r\n:8\r\n:0\r\n:1\r\n"
 	const denied = "*5\r\n:0\r\n:9\r\n:0\r\n:1\r\n:1\r\n"
-	rdb := redis.NewClient(&redis.Options{Addr: answering(t, allowed+denied)})
+	rdb := redis.NewClient(&redis.Options{Addr: startReplying(t, allowed+denied)})
 	defer rdb.Close()
 	limiter := limiterOf(t, rdb, patient)
 	for range 3 {
@@ -170,9 +171,9 @@ func TestEnds_a_login_at_Close(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: listener.Addr().String()})
 	defer rdb.Close()
 	limiter := limiterOf(t, rdb, throttle.WithTimeout(time.Minute))
-	asked := make(chan struct{})
+	called := make(chan struct{})
 	go func() {
-		defer close(asked)
+		defer close(called)
 		_, _ = limiter.Check(context.Background(), gcra(t, 9).Of("a"))
 	}()
 	conn, err := listener.Accept()
@@ -186,7 +187,7 @@ func TestEnds_a_login_at_Close(t *testing.T) {
 	}
 	began := time.Now()
 	_ = limiter.Close(context.Background())
-	<-asked
+	<-called
 	if took := time.Since(began); took > 20*time.Second {
 		t.Error("Close took", took)
 	}

@@ -77,7 +77,7 @@ func newConn(raw net.Conn, options *redis.Options, leaving *sync.WaitGroup) *con
 	return c
 }
 
-// renewals tells a connection of the credentials that replace those of its login.
+// renewals passes the credentials that replace those of its login to a connection.
 type renewals struct {
 	auth.StreamingCredentialsProvider
 	c       *conn

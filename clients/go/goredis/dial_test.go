@@ -110,7 +110,7 @@ func TestEnds_each_dial_of_a_cluster_whose_tls_is_silent(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
 	if _, err := dialer.Dial(ctx, silent.Addr().String()); err == nil {
-		t.Error("a silent server answers")
+		t.Error("a silent server replies")
 	}
 	live.Await(t, "the dial ends", func() bool { return dialer.dials.hanging.Load() == 0 })
 }

@@ -37,7 +37,7 @@ func Example_admission() {
 	month := throttle.Must(throttle.Quota("month", 5_000_000, throttle.Month))
 	runs := throttle.Must(throttle.Lease("runs", 3, 30*time.Second))
 
-	answer := func(ctx context.Context, tenant, prompt string) (string, error) {
+	query := func(ctx context.Context, tenant, prompt string) (string, error) {
 		admitted, err := limiter.Admit(ctx, []throttle.Item{
 			requests.Of(tenant), tokens.Of(tenant).Cost(1800),
 			month.Of(tenant).Reserve(1800, 0), runs.Of(tenant),
@@ -53,7 +53,7 @@ func Example_admission() {
 		text, used := model(prompt)
 		return text, errors.Join(admitted.Settle(tokens, used), admitted.Settle(month, used))
 	}
-	fmt.Println(answer(context.Background(), "acme", "How are you?"))
+	fmt.Println(query(context.Background(), "acme", "How are you?"))
 }
 
 // model stands for the call of a model. It returns the text and its tokens.

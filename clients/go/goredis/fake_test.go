@@ -47,10 +47,10 @@ func (w *twins) advance(d time.Duration) {
 }
 
 // both makes the same call with both limiters, and compares the results.
-func (w *twins) both(name string, ask func(*throttle.Limiter) (any, error)) {
+func (w *twins) both(name string, call func(*throttle.Limiter) (any, error)) {
 	w.t.Helper()
-	wanted, problem := ask(w.limiters[0])
-	got, err := ask(w.limiters[1])
+	wanted, problem := call(w.limiters[0])
+	got, err := call(w.limiters[1])
 	if !reflect.DeepEqual(got, wanted) || fmt.Sprint(err) != fmt.Sprint(problem) {
 		w.t.Fatalf("%s:\nfake   %+v, %v\nserver %+v, %v", name, got, err, wanted, problem)
 	}

@@ -9,7 +9,7 @@ import (
 	"redis-throttle.invalid/go/internal/live"
 )
 
-// impatient decides a call that gets no answer before its caller's deadline.
+// impatient decides a call that gets no reply before its caller's deadline.
 func impatient(t *testing.T, limiter *throttle.Limiter, item throttle.Item) throttle.Decision {
 	t.Helper()
 	for patience := 10 * time.Millisecond; ; patience *= 2 {

@@ -42,7 +42,7 @@ func TestHTTP_limits_a_client_that_resets_its_requests(t *testing.T) {
 	const head = " / HTTP/1.1\r\nHost: a\r\n"
 	for name, text := range map[string]string{
 		"waiting for the response": "GET" + head + "\r\n",
-		// net/http waits for the rest of a shorter body before it answers.
+		// net/http waits for the rest of a shorter body before it responds.
 		"in a body": "POST" + head + "Content-Length: 1000000\r\n\r\nhalf",
 	} {
 		t.Run(name, func(t *testing.T) {

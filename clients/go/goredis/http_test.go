@@ -77,7 +77,7 @@ func say(w http.ResponseWriter, r *http.Request) {
 
 func apiKey(r *http.Request) string { return r.Header.Get("X-Api-Key") }
 
-func TestHTTP_answers_with_fields_and_problems(t *testing.T) {
+func TestHTTP_responds_with_fields_and_problems(t *testing.T) {
 	api := httpthrottle.Rule(gcra(t, 2))
 	s := newSite(t, say, api)
 	for _, left := range []string{"1", "0"} {
@@ -196,7 +196,7 @@ type framework struct {
 
 func (f *framework) Status() int { return f.status }
 
-func TestHTTP_asks_a_framework_for_the_status(t *testing.T) {
+func TestHTTP_reads_the_status_from_a_framework(t *testing.T) {
 	redis := start(t, live.Module(t)...)
 	limiter := limiterOf(t, redis.rdb, patient)
 	var counted int

@@ -17,7 +17,7 @@ type pending struct {
 
 func newPending(socket syscall.RawConn) *pending {
 	p := &pending{socket: socket}
-	// Made once, because a call would otherwise allocate it.
+	// Created once, because a call would otherwise allocate it.
 	p.peek = func(fd uintptr) {
 		var one [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

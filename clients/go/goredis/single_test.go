@@ -213,7 +213,7 @@ func TestFinds_the_new_primary_behind_one_address(t *testing.T) {
 	}
 }
 
-func TestRejects_a_wrong_password_and_asks_the_provider_again(t *testing.T) {
+func TestRejects_a_wrong_password_and_calls_the_provider_again(t *testing.T) {
 	server := start(t, append(live.Module(t), "--requirepass", "secret")...)
 	password := atomic.Pointer[string]{}
 	wrong, right := "wrong", "secret"

@@ -35,9 +35,9 @@ func abort(ctx context.Context, addr string) (calls int) {
 			return calls
 		}
 		calls++
-		asked := metadata.AppendToOutgoingContext(ctx, "tenant", "bad")
-		asked, stop := context.WithTimeout(asked, 5*time.Millisecond)
-		_, _ = grpc_health_v1.NewHealthClient(conn).Check(asked, &request{})
+		calling := metadata.AppendToOutgoingContext(ctx, "tenant", "bad")
+		calling, stop := context.WithTimeout(calling, 5*time.Millisecond)
+		_, _ = grpc_health_v1.NewHealthClient(conn).Check(calling, &request{})
 		stop()
 		if socket := opened.Load(); socket != nil {
 			_ = socket.SetLinger(0)

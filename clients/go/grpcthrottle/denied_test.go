@@ -13,8 +13,8 @@ import (
 	"redis-throttle.invalid/go/grpcthrottle"
 )
 
-// TestAnswers_a_denied_lease_of_a_handler_as_its_own_denial also has a stream, which is skipped.
-func TestAnswers_a_denied_lease_of_a_handler_as_its_own_denial(t *testing.T) {
+// The limits skip the stream of this test.
+func TestDenied_lease_of_a_handler_gets_the_status_of_a_denied_call(t *testing.T) {
 	limiter := liveLimiter(t)
 	jobs := throttle.Must(throttle.Lease("jobs", 1, time.Hour))
 	held, err := limiter.Lease(t.Context(), jobs.Of("acme"))

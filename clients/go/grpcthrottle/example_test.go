@@ -15,7 +15,7 @@ import (
 	"redis-throttle.invalid/go/grpcthrottle"
 )
 
-// Each tenant has 100 calls a minute, of which 5 at a time. Health checks are not limited.
+// Each tenant has 100 calls per minute, of which 5 at a time. Health checks are not limited.
 func Example() {
 	limiter, err := throttle.New(goredis.Adapt(redis.NewClient(&redis.Options{})))
 	if err != nil {

@@ -111,8 +111,8 @@ func (l *Limits) take(
 	return decision, func() {}, err
 }
 
-// giveBack gives back what does not count. The limiter counts a rejected refund. Without an answer
-// the units stay taken.
+// giveBack gives back what does not count. The limiter counts a rejected refund. Without a final
+// reply, the units stay taken.
 func (l *Limits) giveBack(items []throttle.Item, decision throttle.Decision, status int) {
 	rows := decision.Rows
 	if len(rows) != len(items) {

@@ -161,7 +161,7 @@ func TestHolds_a_lease_until_the_stream_ends(t *testing.T) {
 	streams := throttle.Must(throttle.Lease("streams", 1, time.Hour))
 	left, goOn := make(chan struct{}, 1), make(chan struct{})
 	hold := func(stream updates) error {
-		_ = stream.Send(&answer{})
+		_ = stream.Send(&response{})
 		<-stream.Context().Done()
 		select {
 		case left <- struct{}{}:
@@ -202,7 +202,7 @@ func TestHolds_a_lease_until_the_stream_ends(t *testing.T) {
 	live.Await(t, "the lease is free", func() bool { return open(from(t, "acme")) == nil })
 }
 
-// recovers answers a panic with the status DataLoss.
+// recovers returns the status DataLoss for a panic.
 func recovers(
 	ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (response any, err error) {
@@ -251,7 +251,7 @@ func TestReleases_a_lease_when_a_handler_or_a_key_function_panics(t *testing.T) 
 	}
 }
 
-func TestAnswers_before_a_lease_is_released_which_Close_awaits(t *testing.T) {
+func TestResponds_before_the_lease_is_released_and_Close_awaits_the_release(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: live.Start(t)})
 	t.Cleanup(func() { _ = rdb.Close() })
 	limiter := limiterAt(t, rdb.Options().Addr)
@@ -401,7 +401,7 @@ func TestHides_the_text_of_a_rejection(t *testing.T) {
 	}
 }
 
-func TestReturns_an_error_for_each_mistake(t *testing.T) {
+func TestReturns_an_error_for_each_invalid_argument(t *testing.T) {
 	limiter := limiterAt(t, "127.0.0.1:1")
 	one, many := []*throttle.Rule{hourly(1)}, make([]*throttle.Rule, 17)
 	strict := limiterAt(t, "127.0.0.1:1", throttle.WithOnError(throttle.Local))

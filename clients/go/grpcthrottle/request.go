@@ -10,12 +10,12 @@
 // A stream is one call. A denied call does not reach its handler. Its status is ResourceExhausted
 // with a RetryInfo; without one, if a retry never helps. That of a banned subject is
 // PermissionDenied. If OnError denied, it is Unavailable. A handler that returns a
-// [throttle.Denied] of its own is answered alike.
+// [throttle.Denied] of its own gets the same status.
 //
 // A call that its client leaves ends, also at the client's deadline, and does not reach its
-// handler: a client that chose a short one would else get by the limits of a rule that allows
-// without an answer. A lease is held until its handler returns, also if it is lost meanwhile; a
-// stream that must end then takes its own with [throttle.Limiter.Lease].
+// handler: a client that chose a short one would otherwise bypass a rule that allows calls without
+// a final reply. A lease is held until its handler returns, also if it is lost meanwhile; a stream
+// that must end then takes its own with [throttle.Limiter.Lease].
 package grpcthrottle
 
 import (
@@ -72,7 +72,7 @@ func Skip(skip func(ctx context.Context, call Call) bool) Option {
 // released in the background when the handler has returned. What a call took that does not count,
 // by the rule's [throttle.Count], is given back in the background. A Count gets the HTTP status of
 // the call's code, such as 401 for Unauthenticated. A call that its client leaves, also by a
-// deadline, always counts. New returns an [throttle.InvalidArgument] for a mistake.
+// deadline, always counts. New returns an [throttle.InvalidArgument] for a wrong argument.
 func New(
 	limiter *throttle.Limiter, key Key, rules []*throttle.Rule, options ...Option,
 ) (*Limits, error) {

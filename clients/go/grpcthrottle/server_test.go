@@ -19,10 +19,10 @@ import (
 )
 
 type (
-	health  = grpc_health_v1.HealthServer
-	request = grpc_health_v1.HealthCheckRequest
-	answer  = grpc_health_v1.HealthCheckResponse
-	updates = grpc_health_v1.Health_WatchServer
+	health   = grpc_health_v1.HealthServer
+	request  = grpc_health_v1.HealthCheckRequest
+	response = grpc_health_v1.HealthCheckResponse
+	updates  = grpc_health_v1.Health_WatchServer
 )
 
 // service is a service of a unary call and a stream.
@@ -32,14 +32,14 @@ type service struct {
 	watch func(updates) error
 }
 
-func (s *service) Check(ctx context.Context, _ *request) (*answer, error) {
+func (s *service) Check(ctx context.Context, _ *request) (*response, error) {
 	if s.check == nil {
-		return &answer{}, nil
+		return &response{}, nil
 	}
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	return &answer{}, nil
+	return &response{}, nil
 }
 
 func (s *service) Watch(_ *request, stream updates) error { return s.watch(stream) }

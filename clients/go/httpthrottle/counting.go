@@ -35,7 +35,7 @@ func (t *taken) row(at int) throttle.Decision {
 }
 
 // giveBack gives back what the items took whose rules do not count a status. The limiter counts a
-// rejected refund. Without an answer, the units stay taken.
+// rejected refund. Without a final reply, the units stay taken.
 func (p *plan) giveBack(t *taken, at []int, status int) {
 	for _, index := range at {
 		if item := t.items[index]; !p.counts.Of(item.Rule(), status) {
@@ -55,7 +55,7 @@ type recorder struct {
 	hasReturned bool
 }
 
-// watchedBody is the body of a request. A part that does not arrive tells that the client is gone,
+// watchedBody is the body of a request. A part that does not arrive shows that the client is gone,
 // or broke its promise, which the request's context does not until then.
 type watchedBody struct {
 	io.ReadCloser
@@ -65,14 +65,14 @@ type watchedBody struct {
 // Read reads a part of the body.
 func (b *watchedBody) Read(part []byte) (int, error) {
 	n, err := b.ReadCloser.Read(part)
-	if err != nil && !isOurs(err) {
+	if err != nil && !isExpectedEnd(err) {
 		b.isCut.Store(true)
 	}
 	return n, err
 }
 
-// isOurs reports whether a read ended at the body's end, or at a bound of the application.
-func isOurs(err error) bool {
+// isExpectedEnd returns true if a read ended at the body's end, or at a bound of the application.
+func isExpectedEnd(err error) bool {
 	var tooLarge *http.MaxBytesError
 	return errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose) ||
 		errors.As(err, &tooLarge)

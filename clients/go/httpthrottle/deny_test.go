@@ -25,7 +25,7 @@ func limiterOn(t *testing.T, server throttle.Dialer) *throttle.Limiter {
 	return limiter
 }
 
-func TestDenied_admissions_of_a_handler_are_answered_as_by_the_middleware(t *testing.T) {
+func TestDeny_responds_to_a_denied_admission_as_the_middleware_does(t *testing.T) {
 	full := limiterOn(t, throttletest.NewServer())
 	hourly := throttle.Must(throttle.Fixed("api", 1, time.Hour,
 		throttle.WithOnError(throttle.Deny)))
@@ -54,8 +54,8 @@ func TestDenied_admissions_of_a_handler_are_answered_as_by_the_middleware(t *tes
 			httpthrottle.Deny(w, denied.Decision)
 		}
 		never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
-		got := ask(http.HandlerFunc(handler), get())
-		want := ask(limited(t, one.limiter, never, httpthrottle.Rule(one.rule),
+		got := serve(http.HandlerFunc(handler), get())
+		want := serve(limited(t, one.limiter, never, httpthrottle.Rule(one.rule),
 			httpthrottle.Cost(one.units)), get())
 		if got.Code != status || denied.Status() != status ||
 			!reflect.DeepEqual(got.Result().Header, want.Result().Header) ||

@@ -24,21 +24,22 @@ func logging(t *testing.T) *bytes.Buffer {
 	return &log
 }
 
-func TestCosts_that_no_call_can_have_are_answered_400(t *testing.T) {
+func TestResponds_400_to_a_cost_that_no_call_can_have(t *testing.T) {
 	log := logging(t)
 	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
 	failure := func(http.ResponseWriter, *http.Request, error) { t.Error("is a failure") }
 	visitors := httpthrottle.Anonymous(gcra(t, "visitors"))
-	nobody := httpthrottle.Key(func(*http.Request) string { return "" })
+	noSubject := httpthrottle.Key(func(*http.Request) string { return "" })
 	for _, units := range []int64{-1, 1e12 + 1} {
 		cost := httpthrottle.CostFunc(func(*http.Request) int64 { return units })
 		own := httpthrottle.Rule(gcra(t, "api"), cost)
 		api := httpthrottle.Rule(gcra(t, "api"))
 		for what, opts := range map[string][]httpthrottle.Option{
-			"all rules": {api, cost}, "one rule": {own}, "anonymous": {api, nobody, visitors, cost},
+			"all rules": {api, cost}, "one rule": {own},
+			"anonymous": {api, noSubject, visitors, cost},
 		} {
 			opts = append(opts, httpthrottle.OnFailure(failure))
-			w := ask(limited(t, without(t), never, opts...), get())
+			w := serve(limited(t, without(t), never, opts...), get())
 			var body throttle.Problem
 			err := json.Unmarshal(w.Body.Bytes(), &body)
 			if err != nil || w.Code != 400 || body.Detail != throttle.InvalidCost().Detail ||
@@ -52,7 +53,7 @@ func TestCosts_that_no_call_can_have_are_answered_400(t *testing.T) {
 	}
 }
 
-func TestFailures_of_functions_are_logged_once_of_each_function(t *testing.T) {
+func TestLogs_the_failures_of_each_function_once(t *testing.T) {
 	log := logging(t)
 	limiter := limiterOn(t, throttletest.NewServer())
 	count := throttle.CountIf(func(int) bool { panic("count") })
@@ -62,10 +63,10 @@ func TestFailures_of_functions_are_logged_once_of_each_function(t *testing.T) {
 		keyed := limited(t, limiter, served, httpthrottle.Rule(rule),
 			httpthrottle.Key(func(r *http.Request) string { return r.Header["X-Api-Key"][0] }))
 		for range 3 {
-			if w := ask(counting, get()); w.Code != 200 {
+			if w := serve(counting, get()); w.Code != 200 {
 				t.Error(name, w.Code)
 			}
-			if w := ask(keyed, get()); w.Code != 400 {
+			if w := serve(keyed, get()); w.Code != 400 {
 				t.Error(name, w.Code)
 			}
 		}

@@ -56,7 +56,7 @@ func TestKeyOf_joins_headers_as_the_cases_do(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := ask(limit(http.HandlerFunc(served)), r)
+		w := serve(limit(http.HandlerFunc(served)), r)
 		got := hash
 		if subject, isSubject := one.Expect.(string); isSubject {
 			_, _ = limiter.Check(context.Background(), api.Of(subject))
@@ -77,11 +77,11 @@ func TestKeyOf_of_one_rule_reads_the_host_and_only_one_line(t *testing.T) {
 	r := get()
 	r.Host = "acme.example"
 	r.Header["X-Api-Key"] = []string{"k1", "k2"}
-	if w := ask(handler, r); w.Code != http.StatusBadRequest {
+	if w := serve(handler, r); w.Code != http.StatusBadRequest {
 		t.Error("a header with two lines:", w.Code)
 	}
 	r.Header["X-Api-Key"] = []string{"k1"}
-	ask(handler, r)
+	serve(handler, r)
 	got := seen
 	_, _ = limiter.Check(context.Background(), api.Of("acme.example|k1"))
 	if got != seen {

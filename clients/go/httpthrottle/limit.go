@@ -6,7 +6,7 @@
 //	}
 //	http.Handle("/", limit(handler))
 //
-// A request over the limit is answered 429, with Retry-After and a body of
+// A request over the limit gets a 429 response, with Retry-After and a body of
 // application/problem+json. Routers whose middleware is a func(http.Handler) http.Handler, such as
 // chi, use it as it is.
 package httpthrottle
@@ -26,7 +26,7 @@ import (
 
 // Limit returns a middleware that limits the requests of a handler by rules: at least one [Rule] or
 // [RuleFunc], at most 16. The subject is the client's address, unless there is a [Key]. It returns
-// an [throttle.InvalidArgument] for a mistake in an option, such as a nil function.
+// an [throttle.InvalidArgument] for an invalid option, such as a nil function.
 //
 // Leases are held until the handler has returned, also if the client is gone before, and released
 // in the background. They are not held for work that it leaves behind: put the limit inside of an
@@ -38,7 +38,7 @@ func Limit(
 	p := &plan{limiter: limiter}
 	for _, one := range opts {
 		if one == nil {
-			p.mistake("options", "no nil")
+			p.invalid("options", "no nil")
 			continue
 		}
 		one.applyPlan(p)
@@ -64,7 +64,7 @@ type taken struct {
 
 func (p *plan) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if p.skips != nil && p.skips(r) {
-		next.ServeHTTP(w, p.told(r, nil))
+		next.ServeHTTP(w, p.withDecision(r, nil))
 		return
 	}
 	items, refusal := p.items(r)
@@ -73,7 +73,7 @@ func (p *plan) serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		return
 	}
 	if len(items) == 0 {
-		next.ServeHTTP(w, p.told(r, nil))
+		next.ServeHTTP(w, p.withDecision(r, nil))
 		return
 	}
 	t := &taken{items: items}
@@ -98,7 +98,7 @@ func (p *plan) serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	p.admit(next, w, r, t)
 }
 
-// take asks for the items in one call. A denial is no error.
+// take decides the items in one call. A denial is no error.
 func (t *taken) take(ctx context.Context, limiter *throttle.Limiter) (err error) {
 	hasLease := slices.ContainsFunc(t.items, func(item throttle.Item) bool {
 		return item.Rule() != nil && item.Rule().Kind() == throttle.KindLease
@@ -134,7 +134,7 @@ func (p *plan) admit(next http.Handler, w http.ResponseWriter, r *http.Request, 
 		defer t.release()
 	}
 	addFields(w.Header(), t.decision, p.styles)
-	r = p.told(r, &t.decision)
+	r = p.withDecision(r, &t.decision)
 	notCounted := t.refundable()
 	if len(notCounted) == 0 {
 		next.ServeHTTP(w, r)
@@ -152,7 +152,7 @@ func (p *plan) admit(next http.Handler, w http.ResponseWriter, r *http.Request, 
 	counted.hasReturned = true
 }
 
-// fail answers a request that could not be decided.
+// fail responds to a request that could not be decided.
 func (p *plan) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p.onFailure != nil {
 		p.onFailure(w, r, err)
@@ -178,8 +178,8 @@ func (p *plan) deny(w http.ResponseWriter, r *http.Request, d throttle.Decision)
 	p.onDenied(w, r, d)
 }
 
-// Deny answers a request as the middleware does; for the decision of a [throttle.Denied], which a
-// lease or an admission of a handler returns.
+// Deny responds to a request as the middleware does; for the decision of a [throttle.Denied], which
+// a lease or an admission of a handler returns.
 func Deny(w http.ResponseWriter, d throttle.Decision) {
 	addFields(w.Header(), d, nil)
 	writeProblem(w, d.Problem())
@@ -202,7 +202,7 @@ func writeProblem(w http.ResponseWriter, problem throttle.Problem) {
 	fields := w.Header()
 	fields.Set("Content-Type", "application/problem+json")
 	fields.Set("Cache-Control", "no-store")
-	// The answer to HEAD has it, too.
+	// The response to HEAD has it, too.
 	fields.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(problem.Status)
 	_, _ = w.Write(body)
@@ -219,9 +219,9 @@ func DecisionOf(ctx context.Context) (throttle.Decision, bool) {
 	return d, ok
 }
 
-// told returns the request for the handler, with the decision unless it is nil. That of an outer
-// middleware stays then.
-func (p *plan) told(r *http.Request, d *throttle.Decision) *http.Request {
+// withDecision returns the request for the handler, with the decision unless it is nil. That of an
+// outer middleware stays then.
+func (p *plan) withDecision(r *http.Request, d *throttle.Decision) *http.Request {
 	ctx := r.Context()
 	if d != nil {
 		ctx = context.WithValue(ctx, decisionKey{}, *d)

@@ -14,17 +14,17 @@ import (
 	"redis-throttle.invalid/go/httpthrottle"
 )
 
-// away is a server that cannot be reached.
-type away struct{}
+// unreachable is a server that cannot be reached.
+type unreachable struct{}
 
-func (away) Dial(context.Context, string) (throttle.Conn, error) {
+func (unreachable) Dial(context.Context, string) (throttle.Conn, error) {
 	return nil, errors.New("connection refused")
 }
 
 // without returns a limiter whose server cannot be reached.
 func without(t *testing.T, opts ...throttle.Option) *throttle.Limiter {
 	t.Helper()
-	limiter, err := throttle.New(away{}, opts...)
+	limiter, err := throttle.New(unreachable{}, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func limited(
 
 func served(http.ResponseWriter, *http.Request) {}
 
-func ask(handler http.Handler, r *http.Request) *httptest.ResponseRecorder {
+func serve(handler http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)
 	return w
@@ -59,7 +59,7 @@ func ask(handler http.Handler, r *http.Request) *httptest.ResponseRecorder {
 
 func get() *http.Request { return httptest.NewRequest(http.MethodGet, "/", nil) }
 
-func TestRefuses_mistakes_when_it_is_made(t *testing.T) {
+func TestLimit_rejects_invalid_options(t *testing.T) {
 	api := httpthrottle.Rule(gcra(t, "api"))
 	var many []httpthrottle.Option
 	for range 17 {
@@ -105,7 +105,7 @@ func TestRefuses_mistakes_when_it_is_made(t *testing.T) {
 	}
 }
 
-func TestKeys_that_find_no_subject_are_answered_400(t *testing.T) {
+func TestResponds_400_if_the_key_function_finds_no_subject(t *testing.T) {
 	limiter := without(t)
 	latin := func(*http.Request) string { return "\xff" }
 	keys := map[string]httpthrottle.Option{
@@ -120,7 +120,7 @@ func TestKeys_that_find_no_subject_are_answered_400(t *testing.T) {
 	}
 	for name, key := range keys {
 		never := func(http.ResponseWriter, *http.Request) { t.Error(name, "was served") }
-		w := ask(limited(t, limiter, never, httpthrottle.Rule(gcra(t, "api")), key), get())
+		w := serve(limited(t, limiter, never, httpthrottle.Rule(gcra(t, "api")), key), get())
 		var body throttle.Problem
 		err := json.Unmarshal(w.Body.Bytes(), &body)
 		if err != nil || w.Code != 400 || body.Detail != throttle.NoSubject().Detail ||
@@ -137,7 +137,7 @@ func TestKeys_that_find_no_subject_are_answered_400(t *testing.T) {
 			t.Error("an abort became", problem)
 		}
 	}()
-	ask(handler, get())
+	serve(handler, get())
 }
 
 func TestDegraded_header_comes_from_the_limiter_alone(t *testing.T) {
@@ -159,7 +159,7 @@ func TestDegraded_header_comes_from_the_limiter_alone(t *testing.T) {
 	} {
 		r := get()
 		r.Header.Add(name, "forged")
-		ask(one.handler, r)
+		serve(one.handler, r)
 		if one.isThere != (len(seen) == 1 && seen[0] == "1") || !one.isThere && len(seen) > 0 {
 			t.Error(what, seen)
 		}
@@ -169,14 +169,14 @@ func TestDegraded_header_comes_from_the_limiter_alone(t *testing.T) {
 	}
 }
 
-func TestFailures_are_answers_of_the_program(t *testing.T) {
+func TestFailures_get_a_500_or_the_response_of_OnFailure(t *testing.T) {
 	wrong := httpthrottle.RuleFunc(func(*http.Request) *throttle.Rule { return &throttle.Rule{} })
 	api := httpthrottle.Rule(gcra(t, "api"))
 	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
 	for name, opts := range map[string][]httpthrottle.Option{
 		"rule": {wrong},
 	} {
-		if w := ask(limited(t, without(t), never, opts...), get()); w.Code != 500 {
+		if w := serve(limited(t, without(t), never, opts...), get()); w.Code != 500 {
 			t.Error(name, w.Code, w.Body)
 		}
 		var got error
@@ -184,18 +184,18 @@ func TestFailures_are_answers_of_the_program(t *testing.T) {
 			got = err
 			w.WriteHeader(http.StatusTeapot)
 		})
-		var mistake *throttle.InvalidArgument
-		w := ask(limited(t, without(t), never, append(opts, own)...), get())
-		if w.Code != http.StatusTeapot || !errors.As(got, &mistake) {
+		var invalid *throttle.InvalidArgument
+		w := serve(limited(t, without(t), never, append(opts, own)...), get())
+		if w.Code != http.StatusTeapot || !errors.As(got, &invalid) {
 			t.Error(name, w.Code, got)
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	ask(limited(t, without(t), never, api), get().WithContext(ctx))
+	serve(limited(t, without(t), never, api), get().WithContext(ctx))
 	closed := without(t)
 	_ = closed.Close(context.Background())
-	if w := ask(limited(t, closed, never, api), get()); w.Code != 500 {
+	if w := serve(limited(t, closed, never, api), get()); w.Code != 500 {
 		t.Error("closed:", w.Code)
 	}
 }

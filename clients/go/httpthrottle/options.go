@@ -29,7 +29,7 @@ func (o option) applyPlan(p *plan) { o(p) }
 // share is what a rule and a middleware both have.
 type share struct {
 	key func(*http.Request) string
-	// keyErr and costErr are the mistakes in the functions.
+	// keyErr and costErr are the errors of invalid functions.
 	keyErr, costErr error
 	cost            func(*http.Request) int64
 	// units is a cost that is the same for all requests.
@@ -66,7 +66,7 @@ func added(one entry, opts []RuleOption) Option {
 	return option(func(p *plan) {
 		for _, o := range opts {
 			if o == nil {
-				p.mistake("options", "no nil")
+				p.invalid("options", "no nil")
 				continue
 			}
 			o.applyEntry(&one)
@@ -76,8 +76,8 @@ func added(one entry, opts []RuleOption) Option {
 }
 
 // Key sets the function that returns the subject of a request, such as its API key. A request whose
-// subject is empty or not UTF-8 is answered 400, unless there is an [Anonymous] rule; the same if
-// the function panics by a [runtime.Error], such as for an index that is out of range, which is
+// subject is empty or not UTF-8 gets a 400 response, unless there is an [Anonymous] rule; the same
+// if the function panics by a [runtime.Error], such as for an index that is out of range, which is
 // logged once. The default is the client's address; see [TrustedProxies].
 func Key(key func(*http.Request) string) SharedOption {
 	return keyed(key, missing("key", key == nil))
@@ -88,7 +88,7 @@ func keyed(key func(*http.Request) string, err error) SharedOption {
 	return sharedOption(func(s *share) { s.key, s.keyErr, s.keyFailed = key, err, failed })
 }
 
-// missing returns the mistake of an option without a function.
+// missing returns the error of an option without a function.
 func missing(argument string, isNil bool) error {
 	if !isNil {
 		return nil
@@ -135,7 +135,7 @@ func Cost(units int64) SharedOption {
 }
 
 // CostFunc sets the function that returns the units of a request. A request with others than those
-// of [Cost] is answered 400, and the first is logged.
+// of [Cost] gets a 400 response, and the first is logged.
 func CostFunc(cost func(*http.Request) int64) SharedOption {
 	err, failed := missing("cost", cost == nil), new(sync.Once)
 	return sharedOption(func(s *share) {
@@ -156,20 +156,21 @@ func Skip(skips func(*http.Request) bool) Option {
 	return function("skip", skips == nil, func(p *plan) { p.skips = skips })
 }
 
-// OnDenied sets the function that answers denied requests. The fields of the decision and
+// OnDenied sets the function that responds to denied requests. The fields of the decision and
 // Cache-Control are set before it is called; the status and the body are left to it.
 func OnDenied(
-	answer func(w http.ResponseWriter, r *http.Request, d throttle.Decision),
+	respond func(w http.ResponseWriter, r *http.Request, d throttle.Decision),
 ) Option {
-	return function("onDenied", answer == nil, func(p *plan) { p.onDenied = answer })
+	return function("onDenied", respond == nil, func(p *plan) { p.onDenied = respond })
 }
 
-// OnFailure sets the function that answers requests that could not be decided: the server rejected
-// the command, the limiter is closed, the request's context has ended, or the function of a
-// [RuleFunc] returned a wrong rule. A server without an answer is no failure: the rule's OnError
-// decides. By default the error is logged by [log/slog], and the answer has the status 500.
-func OnFailure(answer func(w http.ResponseWriter, r *http.Request, err error)) Option {
-	return function("onFailure", answer == nil, func(p *plan) { p.onFailure = answer })
+// OnFailure sets the function that responds to requests that could not be decided: the server
+// rejected the command, the limiter is closed, the request's context has ended, or the function of
+// a [RuleFunc] returned a wrong rule. A call without a final reply is no failure: the rule's
+// OnError decides. By default the error is logged by [log/slog], and the response has the status
+// 500.
+func OnFailure(respond func(w http.ResponseWriter, r *http.Request, err error)) Option {
+	return function("onFailure", respond == nil, func(p *plan) { p.onFailure = respond })
 }
 
 // TrustedProxies sets the proxies whose X-Forwarded-For is believed: addresses, networks such as
@@ -195,12 +196,12 @@ func Anonymous(rule *throttle.Rule) Option {
 
 // Tag sets the function that returns the hash tag of all keys of a request, which a cluster needs
 // for several rules. With an empty tag the keys have that of the limiter. A request whose tag is
-// not UTF-8 is answered 400.
+// not UTF-8 gets a 400 response.
 func Tag(tag func(*http.Request) string) Option {
 	return function("tag", tag == nil, func(p *plan) { p.tag = tag })
 }
 
-// DegradedHeader sets the name of a request header that tells the handler that OnError decided. Its
+// DegradedHeader sets the name of a request header that the handler gets if OnError decided. Its
 // value is then 1. A value from the client is removed.
 func DegradedHeader(name string) Option {
 	return option(func(p *plan) { p.degraded, p.hasDegraded = name, true })

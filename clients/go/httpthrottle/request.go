@@ -32,11 +32,11 @@ type plan struct {
 	tag          func(*http.Request) string
 	degraded     string
 	hasDegraded  bool
-	// err is the first mistake.
+	// err is the first error of an option.
 	err error
 }
 
-func (p *plan) mistake(argument, expected string) {
+func (p *plan) invalid(argument, expected string) {
 	if p.err == nil {
 		p.err = &throttle.InvalidArgument{Argument: argument, Expected: expected}
 	}
@@ -45,10 +45,10 @@ func (p *plan) mistake(argument, expected string) {
 // check validates the options, and the rules that are known.
 func (p *plan) check() error {
 	if p.limiter == nil {
-		p.mistake("limiter", "a limiter made by New")
+		p.invalid("limiter", "a limiter made by New")
 	}
 	if len(p.entries) < 1 || len(p.entries) > rulesMax {
-		p.mistake("rules", "1 to 16 rules")
+		p.invalid("rules", "1 to 16 rules")
 	}
 	seen := map[string]bool{}
 	for _, one := range p.entries {
@@ -58,7 +58,7 @@ func (p *plan) check() error {
 		}
 		p.checkRule(one.known)
 		if one.known != nil && seen[one.known.Name()] {
-			p.mistake("rules", "no repeated name")
+			p.invalid("rules", "no repeated name")
 		}
 		if one.known != nil {
 			seen[one.known.Name()] = true
@@ -71,11 +71,11 @@ func (p *plan) check() error {
 	known := []throttle.HeaderStyle{throttle.Draft11, throttle.Draft6, throttle.XRateLimit}
 	for _, style := range p.styles {
 		if !slices.Contains(known, style) {
-			p.mistake("headers", "Draft11, Draft6 or XRateLimit")
+			p.invalid("headers", "Draft11, Draft6 or XRateLimit")
 		}
 	}
 	if p.hasDegraded && !isToken(p.degraded) {
-		p.mistake("degradedHeader", "the name of a header")
+		p.invalid("degradedHeader", "the name of a header")
 	}
 	proxies, err := throttle.TrustProxies(p.networks...)
 	p.clients = web.ClientsBehind(proxies)
@@ -90,7 +90,7 @@ func (p *plan) checkRule(rule *throttle.Rule) {
 func (p *plan) checkShare(s share) {
 	p.err = first(first(p.err, s.keyErr), s.costErr)
 	if s.units != nil && (*s.units < 0 || *s.units > 1_000_000_000_000) {
-		p.mistake("cost", "0 to 10^12")
+		p.invalid("cost", "0 to 10^12")
 	}
 }
 
@@ -122,7 +122,7 @@ var (
 	invalidCost = throttle.InvalidCost()
 )
 
-// items returns what a request asks for; none if no rule applies. It returns a problem for a
+// items returns what a request takes; none if no rule applies. It returns a problem for a
 // request without a subject, or with a cost that no call can have.
 func (p *plan) items(r *http.Request) ([]throttle.Item, *throttle.Problem) {
 	found := &subjects{plan: p, request: r}

@@ -162,7 +162,7 @@ func (c *responseCase) run(t *testing.T) {
 	for name, value := range c.Input.Request {
 		r.Header.Set(name, value)
 	}
-	w := ask(limited(t, limiter, application, c.options(t)...), r)
+	w := serve(limited(t, limiter, application, c.options(t)...), r)
 	live.Await(t, "what is sent in the background", func() bool {
 		return len(server.Sent()) >= len(c.Expect.Sent)
 	})

@@ -128,11 +128,11 @@ func tool(t *testing.T, folder, name string, words ...string) string {
 	command.Dir = folder
 	// The programs have the sums of this module, and the modules of the client have none.
 	command.Env = append(os.Environ(), "GOSUMDB=off", "GOWORK=off")
-	var mistakes strings.Builder
-	command.Stderr = &mistakes
+	var stderr strings.Builder
+	command.Stderr = &stderr
 	out, err := command.Output()
 	if err != nil {
-		t.Fatalf("%s %v: %v\n%s%s", name, words, err, out, mistakes.String())
+		t.Fatalf("%s %v: %v\n%s%s", name, words, err, out, stderr.String())
 	}
 	return string(out)
 }

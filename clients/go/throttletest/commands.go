@@ -45,8 +45,8 @@ func (s *Server) reply(words []string) (any, error) {
 }
 
 func (s *Server) compute(words []string) (any, error) {
-	verb, isOurs := strings.CutPrefix(words[0], "RL.")
-	if len(words) < 2 || !isOurs && verb != "DEL" {
+	verb, isModules := strings.CutPrefix(words[0], "RL.")
+	if len(words) < 2 || !isModules && verb != "DEL" {
 		return nil, errNotComputed
 	}
 	key, rule := words[1], words[2:]

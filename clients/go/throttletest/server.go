@@ -38,7 +38,7 @@ type Server struct {
 	script  []any
 	calls   [][]string
 	failure error
-	// hanging is closed by Recover; nil if the server answers.
+	// hanging is closed by Recover; nil if the server replies.
 	hanging chan struct{}
 }
 
@@ -62,8 +62,8 @@ func (s *Server) Follow(clock func() time.Time) {
 	s.clock, s.read = clock, clock()
 }
 
-// Fail answers each call with this error until Recover, and runs none. A [throttle.ServerError] is
-// an error reply; for any other the connection is lost. Nil is a lost connection.
+// Fail makes each call fail with this error until Recover, and runs none. A [throttle.ServerError]
+// is an error reply; for any other the connection is lost. Nil is a lost connection.
 func (s *Server) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ type conn struct {
 	closed      chan struct{}
 	once        sync.Once
 	interrupted chan struct{}
-	// reply and err answer the command; hanging is closed when they may be read.
+	// reply and err are the result of the command; hanging is closed when they may be read.
 	reply   any
 	err     error
 	hanging chan struct{}

@@ -6,22 +6,22 @@ import (
 )
 
 // Limit is Rate events per Period, and Burst of them at once. The server refills an event after
-// each Period / Rate. Rate and Burst are from 0 to 10^12, with a rate of at most 10^9 a second, and
-// Period is from 1 ms to 366 days in whole microseconds: a call with another limit is an error. A
-// Rate or Burst of 0 denies all events, without a call to the server.
+// each Period / Rate. Rate and Burst are from 0 to 10^12, with a rate of at most 10^9 per second,
+// and Period is from 1 ms to 366 days in whole microseconds: a call with another limit is an error.
+// A Rate or Burst of 0 denies all events, without a call to the server.
 type Limit struct {
 	Rate   int
 	Burst  int
 	Period time.Duration
 }
 
-// PerSecond returns a limit of rate events a second, all of them at once.
+// PerSecond returns a limit of rate events per second, all of them at once.
 func PerSecond(rate int) Limit { return per(time.Second, rate) }
 
-// PerMinute returns a limit of rate events a minute, all of them at once.
+// PerMinute returns a limit of rate events per minute, all of them at once.
 func PerMinute(rate int) Limit { return per(time.Minute, rate) }
 
-// PerHour returns a limit of rate events an hour, all of them at once.
+// PerHour returns a limit of rate events per hour, all of them at once.
 func PerHour(rate int) Limit { return per(time.Hour, rate) }
 
 func per(period time.Duration, rate int) Limit {
@@ -45,7 +45,7 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%d req/%s (burst %d)", l.Rate, unit, l.Burst)
 }
 
-// Result is the answer to a call.
+// Result is the result of a call.
 type Result struct {
 	// Limit is the limit of the call.
 	Limit Limit

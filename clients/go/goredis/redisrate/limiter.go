@@ -4,9 +4,9 @@
 //	import redis_rate "redis-throttle.invalid/go/goredis/redisrate"
 //
 // A call is sent once. It ends after 1 s, or when the server has sent nothing for 100 ms, unless
-// [NewLimiter] gets other times. Without an answer it is an error, as in redis_rate, unless the key
-// is known to be denied. The state is another one, under other keys: while a program of each runs,
-// a key has twice its limit.
+// [NewLimiter] gets other times. Without a final reply it is an error, as in redis_rate, unless the
+// key is known to be denied. The state is another one, under other keys: while a program of each
+// runs, a key has twice its limit.
 package redisrate
 
 import (
@@ -28,11 +28,11 @@ type Limiter struct {
 	limiter *throttle.Limiter
 	err     error
 	// last is the rule of the last call: most programs have few limits.
-	last *atomic.Pointer[made]
+	last *atomic.Pointer[builtRule]
 }
 
-// made is the rule of a limit.
-type made struct {
+// builtRule is a limit and the rule that was built from it.
+type builtRule struct {
 	limit Limit
 	rule  *throttle.Rule
 }
@@ -41,10 +41,10 @@ type made struct {
 // It takes the options of [throttle.New], but an OnError has no effect. All calls of a limiter with
 // a client that cannot be used, such as a Ring, or with a wrong option, return the error.
 func NewLimiter(rdb redis.UniversalClient, options ...throttle.Option) *Limiter {
-	// Deny takes nothing in this process when the server does not answer.
+	// Deny takes nothing in this process when there is no final reply.
 	all := append(append([]throttle.Option{}, options...), throttle.WithOnError(throttle.Deny))
 	limiter, err := throttle.New(goredis.Adapt(rdb), all...)
-	return &Limiter{limiter: limiter, err: err, last: &atomic.Pointer[made]{}}
+	return &Limiter{limiter: limiter, err: err, last: &atomic.Pointer[builtRule]{}}
 }
 
 // Allow is AllowN for one event.
@@ -124,7 +124,7 @@ func invalid(argument, expected string) error {
 	return &throttle.InvalidArgument{Argument: argument, Expected: expected}
 }
 
-// check decides a call. Without an answer it returns the error, unless the key is known to be
+// check decides a call. Without a final reply it returns the error, unless the key is known to be
 // denied.
 func (l *Limiter) check(
 	ctx context.Context, key string, limit Limit, n int, opts ...throttle.CallOption,
@@ -176,7 +176,7 @@ func (l *Limiter) ruleOf(limit Limit) (*throttle.Rule, error) {
 	}
 	rule, err := throttle.GCRA(name, int64(limit.Burst), int64(limit.Rate), limit.Period)
 	if err == nil {
-		l.last.Store(&made{limit, rule})
+		l.last.Store(&builtRule{limit, rule})
 	}
 	return rule, err
 }

@@ -109,7 +109,7 @@ func isAbout(got time.Duration, hours int) bool {
 	return got <= most && got > most-time.Minute
 }
 
-func TestReturns_an_error_without_an_answer_and_takes_nothing(t *testing.T) {
+func TestReturns_an_error_and_takes_nothing_without_a_reply(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -119,19 +119,19 @@ func TestReturns_an_error_without_an_answer_and_takes_nothing(t *testing.T) {
 	defer rdb.Close()
 	limiter := limiterOf(t, rdb, throttle.WithTimeout(20*time.Millisecond),
 		throttle.WithOnError(throttle.Local))
-	var away *throttle.Unavailable
+	var unavailable *throttle.Unavailable
 	for range 10 {
 		got, err := limiter.Allow(ctx, "a", redisrate.PerHour(1))
-		if got != nil || !errors.As(err, &away) {
+		if got != nil || !errors.As(err, &unavailable) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
-	if err := limiter.Reset(ctx, "a"); !errors.As(err, &away) {
+	if err := limiter.Reset(ctx, "a"); !errors.As(err, &unavailable) {
 		t.Error(err)
 	}
 }
 
-func TestDenies_a_key_that_was_denied_without_an_answer(t *testing.T) {
+func TestDenies_a_key_without_a_reply_if_the_server_denied_it_before(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: live.Start(t)})
 	defer rdb.Close()
 	limiter := limiterOf(t, rdb, throttle.WithTimeout(50*time.Millisecond))
@@ -151,7 +151,7 @@ func TestDenies_a_key_that_was_denied_without_an_answer(t *testing.T) {
 	}
 }
 
-func TestReturns_an_error_for_each_mistake(t *testing.T) {
+func TestReturns_an_error_for_each_invalid_argument(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{})
 	defer rdb.Close()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}})

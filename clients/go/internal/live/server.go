@@ -64,7 +64,7 @@ func Run(t *testing.T, arguments ...string) string {
 	return addr
 }
 
-// begin starts a program, ends it with the test, and returns when it answers.
+// begin starts a program, ends it with the test, and returns when it replies.
 func begin(t *testing.T, addr string, command *exec.Cmd) {
 	t.Helper()
 	if err := command.Start(); err != nil {
@@ -74,7 +74,7 @@ func begin(t *testing.T, addr string, command *exec.Cmd) {
 		_ = command.Process.Kill()
 		_ = command.Wait()
 	})
-	Await(t, "the server answers", func() bool { return answers(addr) })
+	Await(t, "the server replies", func() bool { return replies(addr) })
 }
 
 // Lab starts redis-throttle-lab serve, ends it with the test, and returns its address: RL_LAB,
@@ -169,8 +169,8 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// answers returns true if a server answers a PING, also if it wants a login first.
-func answers(addr string) bool {
+// replies returns true if a server replies to a PING, also if it wants a login first.
+func replies(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return false

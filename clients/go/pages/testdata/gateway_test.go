@@ -22,7 +22,7 @@ func TestCharges_what_the_model_used(t *testing.T) {
 	if answer, err := Ask(ctx, limiter, "acme"); err != nil || answer != "answer" {
 		t.Fatal(answer, err)
 	}
-	// A peek answers as the next check would.
+	// A peek returns the decision of the next check.
 	left := map[*throttle.Rule]int64{month: 5_000_000 - 1240 - 1, runs: 3, rpm: 58}
 	for rule, want := range left {
 		d, err := limiter.Peek(t.Context(), rule.Of("acme"))
