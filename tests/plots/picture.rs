@@ -90,8 +90,8 @@ fn draw_on<'a>(area: &Area<'a>, traffic: &Traffic, passages: &[Passage]) -> Draw
     TITLE.write(area, traffic.title, (MARGIN, 24))?;
     legend(area)?;
     let all: Vec<_> = passages.iter().map(|passage| passage.bars(traffic.bar_ms)).collect();
-    let asked = |bar: &Bar| bar.allowed + bar.denied;
-    let highest = all.iter().flatten().map(asked).max().expect("there are calls");
+    let calls = |bar: &Bar| bar.allowed + bar.denied;
+    let highest = all.iter().flatten().map(calls).max().expect("there are calls");
     let call = (BAR / highest).min(CALL);
     for (at, (rule, passage)) in RULES.iter().zip(passages).enumerate() {
         let base = TOP + ROW * (at as i32 + 1) - 6;
@@ -175,7 +175,7 @@ fn legend<'a>(area: &Area<'a>) -> Drawn<'a> {
     let y = 54;
     let entries = [
         (MARGIN, ACTING, "allowed, acts now"),
-        (168, WAITING, "allowed, told to wait for its turn"),
+        (168, WAITING, "allowed, waits for its turn"),
         (420, DENIED, "denied"),
     ];
     for (at, colour, name) in entries {

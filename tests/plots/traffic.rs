@@ -42,7 +42,7 @@ pub const BURSTY: Traffic = Traffic {
 
 pub const GREEDY: Traffic = Traffic {
     name: "greedy",
-    title: "Greedy: five calls a second, against a limit of 10 in 10 s",
+    title: "Greedy: five calls per second, against a limit of 10 in 10 s",
     bar_ms: 1_000,
     calls_ms: || (0..END_MS).step_by(200).collect(),
 };
@@ -51,7 +51,7 @@ pub const GREEDY: Traffic = Traffic {
 pub struct Rule {
     pub algorithm: &'static str,
     pub arguments: &'static str,
-    /// A remark for the reader, shown in the picture.
+    /// A remark for the reader, printed in the picture.
     pub remark: &'static str,
     /// Whether the rule's windows are aligned to the clock.
     pub has_edges: bool,
@@ -61,7 +61,7 @@ pub const RULES: [Rule; 7] = [
     Rule::of("FIXED", "10 10s ALIGNED", "a new window forgets the last").with_edges(),
     Rule::of("SLIDING", "10 10s", "the last window fades out").with_edges(),
     Rule::of("SLIDINGLOG", "10 10s", "10 in any 10 s, exactly"),
-    Rule::of("TOKENBUCKET", "10 10 10s", "saves up 10, then 1 a second"),
+    Rule::of("TOKENBUCKET", "10 10 10s", "saves up 10, then 1 per second"),
     Rule::of("LEAKYBUCKET", "10 10 10s", "a queue: one acts each second"),
     Rule::of("GCRA", "10 10 10s", "decides as TOKENBUCKET does"),
     Rule::of("BACKOFF", "10 1s 1m 1h", "10 free, then gaps that double"),
@@ -84,7 +84,7 @@ impl Rule {
 }
 
 /// A call and its reply.
-struct Answer {
+struct Reply {
     at_ms: i64,
     is_allowed: bool,
     /// The time that an allowed call waits before it acts: 0, except with the leaky bucket.
@@ -93,14 +93,14 @@ struct Answer {
 
 /// The replies of one rule to the traffic.
 #[derive(Default)]
-pub struct Passage(Vec<Answer>);
+pub struct Passage(Vec<Reply>);
 
-/// The numbers of calls that share a bar: those made in its time span, and those that act in it.
+/// The numbers of calls that share a bar: those sent in its time span, and those that act in it.
 #[derive(Clone, Copy, Default)]
 pub struct Bar {
     pub allowed: i32,
     pub denied: i32,
-    /// The allowed calls that act in this time span, even if they were made earlier.
+    /// The allowed calls that act in this time span, even if they were sent earlier.
     pub acting: i32,
 }
 
@@ -109,10 +109,10 @@ pub fn play(client: &mut Client, traffic: &Traffic) -> [Passage; RULES.len()] {
     let mut passages: [Passage; RULES.len()] = Default::default();
     for at_ms in (traffic.calls_ms)() {
         client.freeze(BASE_US + (WINDOW_MS - FIRST_EDGE_MS + at_ms) * 1_000);
-        for (rule, Passage(answers)) in RULES.iter().zip(&mut passages) {
+        for (rule, Passage(replies)) in RULES.iter().zip(&mut passages) {
             let [allowed, _, _, retry_after_ms, _] = client.decide(&rule.call(traffic));
             let is_allowed = allowed == 1;
-            answers.push(Answer {
+            replies.push(Reply {
                 at_ms,
                 is_allowed,
                 wait_ms: if is_allowed { retry_after_ms } else { 0 },
@@ -125,8 +125,8 @@ pub fn play(client: &mut Client, traffic: &Traffic) -> [Passage; RULES.len()] {
 impl Passage {
     /// Returns the time at which each allowed call acts.
     pub fn acts_ms(&self) -> Vec<i64> {
-        let allowed = self.0.iter().filter(|answer| answer.is_allowed);
-        allowed.map(|answer| answer.at_ms + answer.wait_ms).collect()
+        let allowed = self.0.iter().filter(|reply| reply.is_allowed);
+        allowed.map(|reply| reply.at_ms + reply.wait_ms).collect()
     }
 
     pub fn calls(&self) -> usize {
@@ -151,10 +151,10 @@ impl Passage {
     pub fn bars(&self, bar_ms: i64) -> Vec<Bar> {
         let bar_at = |at_ms: i64| usize::try_from(at_ms / bar_ms).expect("time runs forward");
         let mut bars = vec![Bar::default(); bar_at(END_MS)];
-        for answer in &self.0 {
-            let bar = &mut bars[bar_at(answer.at_ms)];
-            bar.allowed += i32::from(answer.is_allowed);
-            bar.denied += i32::from(!answer.is_allowed);
+        for reply in &self.0 {
+            let bar = &mut bars[bar_at(reply.at_ms)];
+            bar.allowed += i32::from(reply.is_allowed);
+            bar.denied += i32::from(!reply.is_allowed);
         }
         // A call that waits beyond the end of the picture is not drawn.
         for at_ms in self.acts_ms().into_iter().filter(|at_ms| *at_ms < END_MS) {
