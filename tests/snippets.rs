@@ -26,7 +26,7 @@ use std::time::Instant;
 use support::cluster::Cluster;
 use support::{BASE_US, Server, eventually, integers, raw_error};
 
-const NO_ANSWER: &str = "no reply: allow or deny, as decided for this rule\n";
+const NO_REPLY: &str = "no reply: allow or deny, as decided for this rule\n";
 
 /// The page on clients.
 const CLIENTS: &str = "docs/clients/drivers.md";
@@ -61,8 +61,8 @@ impl Snippet {
             Self::GoRedis => (Go, "redis.NewClient"),
             Self::Rueidis => (Go, "rueidis.NewClient"),
             Self::RedisRs => {
-                let answer = redis_rs::ask(&format!("redis://127.0.0.1:{port}"));
-                return answer.map_or_else(|_| NO_ANSWER.to_owned(), |line| line + "\n");
+                let reply = redis_rs::check(&format!("redis://127.0.0.1:{port}"));
+                return reply.map_or_else(|_| NO_REPLY.to_owned(), |line| line + "\n");
             }
         };
         pages::run(language, &pages::block(CLIENTS, language, mark), port)
@@ -81,7 +81,7 @@ fn decisions(server: &Server) -> i64 {
 
 /// Runs a program whose replies are lost. Returns the number of calls that the server decided, and
 /// the output.
-fn counted(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
+fn run_and_count(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
     let server = server_on_tcp();
     let way = LossyWay::to(server.port(), loss);
     let printed = program(way.port);
@@ -98,7 +98,7 @@ fn page_shows_the_rust_program_that_is_compiled_here() {
 }
 
 /// Formats a reply as the pages do: integers separated by spaces, or the text of an error.
-fn printed(reply: &redis::Value) -> String {
+fn format_reply(reply: &redis::Value) -> String {
     match integers(reply) {
         Some(integers) => integers.map(|integer| integer.to_string()).join(" "),
         None => raw_error(reply).unwrap_or_else(|| panic!("{reply:?}")),
@@ -115,8 +115,8 @@ fn page_on_redis_gcra_shows_the_replies_of_a_real_server() {
     client.freeze(BASE_US);
     let calls = pages::calls(page, "## The command");
     assert_eq!(calls.len(), 4, "{calls:?}");
-    for (call, answer) in &calls {
-        assert_eq!(printed(&client.run(call)), *answer, "{call}");
+    for (call, reply) in &calls {
+        assert_eq!(format_reply(&client.run(call)), *reply, "{call}");
     }
 }
 
@@ -136,14 +136,14 @@ fn page_on_moving_from_redis_cell_shows_the_replies_of_a_real_server() {
     for command in ["CL.THROTTLE", "RL.GCRA", "RL.PEEK"] {
         assert!(calls.iter().any(|(call, _)| call.starts_with(command)), "{command}");
     }
-    for (call, answer) in &calls {
-        assert_eq!(printed(&client.run(call)), *answer, "{call}");
+    for (call, reply) in &calls {
+        assert_eq!(format_reply(&client.run(call)), *reply, "{call}");
     }
     // Each pair of calls has the same verdict and the same numbers, in the two forms.
     let mut compared = 0;
     for pair in pairs.chunks_exact(2) {
-        let numbers = |answer: &str| -> Vec<i64> {
-            answer.split(' ').map(|number| number.parse().expect("a number")).collect()
+        let numbers = |reply: &str| -> Vec<i64> {
+            reply.split(' ').map(|number| number.parse().expect("a number")).collect()
         };
         let (theirs, ours) = (numbers(&pair[0].1), numbers(&pair[1].1));
         assert_eq!(theirs[0], 1 - ours[0], "{pair:?}: limited, and allowed");
@@ -165,10 +165,10 @@ fn programs_of_the_page_are_allowed_until_they_are_denied() {
         for (taken, line) in [(0, "allowed, 5 left\n"), (6, "denied, retry in 6000 ms\n")] {
             // The program waits for 250 ms, and a busy machine may need longer. That call may have
             // counted, so the key is new for each try.
-            let printed = eventually("an answer in time", || {
+            let printed = eventually("a reply in time", || {
                 client.run("DEL user:42");
                 assert!(client.allows(&format!("RL.GCRA user:42 6 10 60 COST {taken}")));
-                Some(snippet.run(server.port())).filter(|printed| printed != NO_ANSWER)
+                Some(snippet.run(server.port())).filter(|printed| printed != NO_REPLY)
             });
             assert_eq!(printed, line, "{snippet:?}");
         }
@@ -177,7 +177,7 @@ fn programs_of_the_page_are_allowed_until_they_are_denied() {
 
 /// Repeats a run of a program that gives up after 250 ms, until the server has got its call: on a
 /// busy machine it may give up before it sends one.
-fn sent(run: impl Fn() -> (i64, String)) -> (i64, String) {
+fn repeat_until_sent(run: impl Fn() -> (i64, String)) -> (i64, String) {
     eventually("a call is sent in time", || Some(run()).filter(|(times, _)| *times > 0))
 }
 
@@ -185,8 +185,8 @@ fn sent(run: impl Fn() -> (i64, String)) -> (i64, String) {
 fn program_of_the_page_reports_a_lost_reply_and_is_counted_once() {
     for snippet in SNIPPETS {
         for loss in [Loss::Cut, Loss::Silence] {
-            let outcome = sent(|| counted(loss, |port| snippet.run(port)));
-            assert_eq!(outcome, (1, NO_ANSWER.to_owned()), "{snippet:?}, {loss:?}");
+            let outcome = repeat_until_sent(|| run_and_count(loss, |port| snippet.run(port)));
+            assert_eq!(outcome, (1, NO_REPLY.to_owned()), "{snippet:?}, {loss:?}");
         }
     }
 }
@@ -196,7 +196,7 @@ fn call_with_a_lost_reply_counts_eleven_times_with_the_defaults_of_redis_py() {
     let program = "import redis\n\
         try:\n    redis.Redis(port=7777).execute_command('RL.GCRA', 'user:42', 6, 10, 60)\n\
         except redis.RedisError:\n    print('lost')\n";
-    let (times, printed) = counted(Loss::Cut, |port| pages::run(Python, program, port));
+    let (times, printed) = run_and_count(Loss::Cut, |port| pages::run(Python, program, port));
     assert_eq!((times, printed.as_str()), (11, "lost\n"));
 }
 
@@ -208,7 +208,7 @@ fn call_is_repeated_until_a_reply_arrives_with_the_defaults_of_ioredis() {
         console.log((await client.call('RL.GCRA', 'user:42', 100, 1, '1h'))[2]);\n\
         client.disconnect();\n";
     let loss = Loss::CutFirst(21);
-    let (times, printed) = counted(loss, |port| pages::run(JavaScript, program, port));
+    let (times, printed) = run_and_count(loss, |port| pages::run(JavaScript, program, port));
     assert_eq!((times, printed.as_str()), (22, "78\n"));
 }
 
@@ -223,14 +223,14 @@ fn seconds(printed: &str) -> u64 {
 /// the number of calls that the server decided, and how long the call lasted, in whole seconds.
 fn silent(driver: &str) -> (i64, u64) {
     let (times, printed) =
-        counted(Loss::Silence, |port| go::calls(&[driver, &port.to_string(), "1"]));
+        run_and_count(Loss::Silence, |port| go::calls(&[driver, &port.to_string(), "1"]));
     (times, seconds(&printed))
 }
 
 #[test]
 fn call_counts_four_times_and_lasts_twenty_seconds_with_the_defaults_of_go_redis() {
     let cut = |port: u16| go::calls(&["go-redis", &port.to_string(), "1"]);
-    assert_eq!(counted(Loss::Cut, cut).0, 4);
+    assert_eq!(run_and_count(Loss::Cut, cut).0, 4);
     let (times, seconds) = silent("go-redis");
     assert_eq!(times, 4);
     // Four times 5 s, and the pauses before three of them.
@@ -240,7 +240,7 @@ fn call_counts_four_times_and_lasts_twenty_seconds_with_the_defaults_of_go_redis
 #[test]
 fn call_counts_once_and_lasts_ten_seconds_with_the_defaults_of_rueidis() {
     let cut = |port: u16| go::calls(&["rueidis", &port.to_string(), "1"]);
-    assert_eq!(counted(Loss::Cut, cut).0, 1);
+    assert_eq!(run_and_count(Loss::Cut, cut).0, 1);
     let (times, seconds) = silent("rueidis");
     assert_eq!(times, 1);
     assert!((10..=16).contains(&seconds), "{seconds} s");
@@ -265,10 +265,10 @@ fn lost_call_of_a_cluster_client_in_go_counts_as_the_page_says() {
 
 #[test]
 fn call_is_repeated_until_a_reply_arrives_with_the_defaults_of_lettuce() {
-    let answered = (22, "answered\n".to_owned());
-    assert_eq!(java::one_call("lettuce", Loss::CutFirst(21)), answered);
+    let replied = (22, "replied\n".to_owned());
+    assert_eq!(java::one_call("lettuce", Loss::CutFirst(21)), replied);
     let cluster = Cluster::start();
-    assert_eq!(java::one_call_in(&cluster, "lettuce-cluster", Loss::CutFirst(21)), answered);
+    assert_eq!(java::one_call_in(&cluster, "lettuce-cluster", Loss::CutFirst(21)), replied);
 }
 
 #[test]
@@ -294,28 +294,31 @@ fn lost_call_counts_once_with_the_settings_of_the_page_for_java() {
     let is_once = |(times, printed): (i64, String)| times == 1 && seconds(&printed) < 2;
     for driver in ["lettuce-once", "jedis-once", "redisson-once"] {
         for loss in [Loss::Cut, Loss::Silence] {
-            assert!(is_once(sent(|| java::one_call(driver, loss))), "{driver}, {loss:?}");
+            assert!(
+                is_once(repeat_until_sent(|| java::one_call(driver, loss))),
+                "{driver}, {loss:?}"
+            );
         }
     }
     let cluster = Cluster::start();
     for driver in ["jedis-cluster-once", "redisson-cluster-once"] {
-        let outcome = sent(|| java::one_call_in(&cluster, driver, Loss::Cut));
+        let outcome = repeat_until_sent(|| java::one_call_in(&cluster, driver, Loss::Cut));
         assert!(is_once(outcome), "{driver}");
     }
 }
 
-/// Returns the number of redirections with which the nodes have answered.
+/// Returns the number of redirections that the nodes have sent.
 fn redirections(cluster: &Cluster) -> i64 {
     let of_node = |node: &Server| {
-        let told = node.client().info("errorstats");
-        let moved = told.get("errorstat_MOVED").and_then(|count| count.strip_prefix("count="));
+        let errors = node.client().info("errorstats");
+        let moved = errors.get("errorstat_MOVED").and_then(|count| count.strip_prefix("count="));
         moved.map_or(0, |count| count.parse::<i64>().expect("a count"))
     };
     cluster.nodes.iter().map(of_node).sum()
 }
 
 /// Runs a program that makes sixty calls on sixty keys. Returns the number of redirections.
-fn redirected(cluster: &Cluster, program: impl FnOnce(u16) -> String) -> i64 {
+fn count_redirected(cluster: &Cluster, program: impl FnOnce(u16) -> String) -> i64 {
     let before = redirections(cluster);
     let decided = || cluster.nodes.iter().map(decisions).sum::<i64>();
     let decided_before = decided();
@@ -330,7 +333,7 @@ fn redis_py_and_node_redis_call_the_node_that_has_the_key() {
     let python = "from redis.cluster import RedisCluster\n\
         cluster = RedisCluster(host='127.0.0.1', port=7777)\n\
         for n in range(60):\n    cluster.execute_command('RL.GCRA', f'user:{n}', 6, 10, 60)\n";
-    assert_eq!(redirected(&cluster, |port| pages::run(Python, python, port)), 0);
+    assert_eq!(count_redirected(&cluster, |port| pages::run(Python, python, port)), 0);
     let node = "import { createCluster } from 'redis';\n\
         const cluster = createCluster({ rootNodes: [{ url: 'redis://127.0.0.1:7777' }] });\n\
         await cluster.connect();\n\
@@ -338,7 +341,7 @@ fn redis_py_and_node_redis_call_the_node_that_has_the_key() {
           await cluster.sendCommand(`user:${n}`, false,\n\
             ['RL.GCRA', `user:${n}`, '6', '10', '60']);\n\
         process.exit();\n";
-    assert_eq!(redirected(&cluster, |port| pages::run(JavaScript, node, port)), 0);
+    assert_eq!(count_redirected(&cluster, |port| pages::run(JavaScript, node, port)), 0);
 }
 
 #[test]
@@ -346,7 +349,7 @@ fn go_redis_and_rueidis_call_the_node_that_has_the_key() {
     let cluster = Cluster::start();
     for driver in ["go-redis-cluster", "go-redis-cluster-once", "rueidis"] {
         let calls = |port: u16| go::calls(&[driver, &port.to_string(), "60"]);
-        assert_eq!(redirected(&cluster, calls), 0, "{driver}");
+        assert_eq!(count_redirected(&cluster, calls), 0, "{driver}");
     }
 }
 
@@ -355,7 +358,7 @@ fn lettuce_jedis_and_redisson_call_the_node_that_has_the_key() {
     let cluster = Cluster::start();
     for driver in ["lettuce-cluster", "jedis-cluster", "redisson-cluster"] {
         let calls = |port: u16| java::run("Calls", &[driver, &port.to_string(), "60"]);
-        assert_eq!(redirected(&cluster, calls), 0, "{driver}");
+        assert_eq!(count_redirected(&cluster, calls), 0, "{driver}");
     }
 }
 
@@ -368,7 +371,7 @@ fn ioredis_calls_the_right_node_and_adds_its_prefix_only_with_the_wrapper_of_the
         cluster.disconnect();\n";
     // ioredis sends each call to one of three nodes at random, so about forty of sixty are
     // redirected.
-    let moved = redirected(&cluster, |port| pages::run(JavaScript, plain, port));
+    let moved = count_redirected(&cluster, |port| pages::run(JavaScript, plain, port));
     assert!((20..=58).contains(&moved), "{moved} of 60 were redirected");
     let mut client = cluster.client();
     let mut exists = |key: &str| client.call(cluster.slot(key), &["EXISTS", key]);
@@ -382,7 +385,7 @@ fn ioredis_calls_the_right_node_and_adds_its_prefix_only_with_the_wrapper_of_the
         await limit(cluster, 'RL.ALL', ...rules);\n\
         cluster.disconnect();\n";
     let wrapped = printed + more;
-    assert_eq!(redirected(&cluster, |port| pages::run(JavaScript, &wrapped, port)), 0);
+    assert_eq!(count_redirected(&cluster, |port| pages::run(JavaScript, &wrapped, port)), 0);
     for key in ["app:user:7", "app:{7}:user", "app:{7}:tenant"] {
         assert_eq!(exists(key), redis::Value::Int(1), "{key}");
     }
@@ -410,14 +413,14 @@ fn example_workers_in_docs_leases_release_their_lease_and_say_when_all_are_held(
 /// Runs a page's worker with a TTL of 3 s and a minute of work. The worker gets no more replies
 /// after it took its lease, or after two renewals.
 #[test]
-fn example_worker_in_docs_leases_stops_when_its_renewals_are_not_answered() {
+fn example_worker_in_docs_leases_stops_when_its_renewals_get_no_reply() {
     let slower = [
         (Python, "    pass\n", "    time.sleep(0.1)\n"),
         (JavaScript, "part) {}", "part) { await new Promise((done) => setTimeout(done, 100)); }"),
     ];
-    let stops = |language, (write, slow_write), answered: usize| {
+    let stops = |language, (write, slow_write), replies: usize| {
         let server = server_on_tcp();
-        let way = LossyWay::to(server.port(), Loss::SilenceAfter(answered));
+        let way = LossyWay::to(server.port(), Loss::SilenceAfter(replies));
         let program = pages::block("docs/leases.md", language, "RL.RENEW");
         let program = program.replace(write, slow_write).replace("3, 60", "3, 3");
         let program = program.replace("=3)", "=600)").replace("exporting(3)", "exporting(600)");
@@ -430,12 +433,12 @@ fn example_worker_in_docs_leases_stops_when_its_renewals_are_not_answered() {
         let mut client = server.client();
         assert_eq!(client.info_number("rl", "rl_lease_allowed"), 1);
         let renewed = client.info_number("rl", "rl_renew_allowed");
-        assert!(renewed >= answered as i64 - 1, "{renewed} renewals");
+        assert!(renewed >= replies as i64 - 1, "{renewed} renewals");
     };
     thread::scope(|scope| {
         for (language, write, slow_write) in slower {
-            for answered in [1, 3] {
-                scope.spawn(move || stops(language, (write, slow_write), answered));
+            for replies in [1, 3] {
+                scope.spawn(move || stops(language, (write, slow_write), replies));
             }
         }
     });

@@ -32,7 +32,7 @@ const OF_DRIVERS: [(&str, &str, &str); 9] = [
     ("docs/clients/drivers.md", "js", "from 'redis'"),
     ("docs/clients/drivers.md", "js", "import { Redis } from 'ioredis'"),
     ("docs/clients/drivers.md", "python", "import redis"),
-    ("docs/clients/drivers.md", "rust", "pub fn ask"),
+    ("docs/clients/drivers.md", "rust", "pub fn check"),
     ("docs/leases.md", "js", "RL.RENEW"),
     ("docs/leases.md", "python", "RL.RENEW"),
 ];

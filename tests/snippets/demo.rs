@@ -15,15 +15,15 @@ fn demo(only: &str) -> Result<String, String> {
 
 #[test]
 fn demo_starts_with_the_table_and_shows_every_session() {
-    let shown = demo("").expect("all sessions");
-    let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text} is missing"));
-    assert!(at("SLIDINGLOG   #") < at("> RL."), "{shown}");
+    let printed = demo("").expect("all sessions");
+    let at = |text: &str| printed.find(text).unwrap_or_else(|| panic!("{text} is missing"));
+    assert!(at("SLIDINGLOG   #") < at("> RL."), "{printed}");
     for session in ["GCRA", "FIXED", "QUOTA", "PEEKALL", "RELEASE", "CANCEL", "METRICS", "TOP"] {
         at(&format!("> RL.{session}"));
     }
-    assert_eq!(shown.matches("(error)").count(), 2, "{shown}");
-    assert!(!shown.contains("ERR unknown command"), "{shown}");
-    assert!(shown.ends_with("http://127.0.0.1:7780\n"), "{shown}");
+    assert_eq!(printed.matches("(error)").count(), 2, "{printed}");
+    assert!(!printed.contains("ERR unknown command"), "{printed}");
+    assert!(printed.ends_with("http://127.0.0.1:7780\n"), "{printed}");
 }
 
 #[test]

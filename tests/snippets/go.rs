@@ -9,10 +9,10 @@ use std::sync::{Mutex, OnceLock};
 const PACKAGES: [&str; 5] =
     ["context", "net", "time", "github.com/redis/go-redis/v9", "github.com/redis/rueidis"];
 
-/// The rest of a program that prints the reply of the page's function `ask`.
+/// The rest of a program that prints the reply of the page's function `check`.
 const MAIN: &str = r#"
 func main() {
-	reply, err := ask()
+	reply, err := check()
 	switch {
 	case err != nil:
 		fmt.Println("no reply: allow or deny, as decided for this rule")
@@ -24,16 +24,16 @@ func main() {
 }
 "#;
 
-/// Returns a program that prints the reply of a page's function `ask`.
-pub fn around(ask: &str) -> String {
+/// Returns a program that prints the reply of a page's function `check`.
+pub fn around(function: &str) -> String {
     let mut program = "package main\n\nimport \"fmt\"\n".to_owned();
     for package in PACKAGES {
         let name = package.trim_end_matches("/v9").rsplit(['/', '-']).next().expect("a name");
-        if ask.split(|char: char| !char.is_alphanumeric()).any(|word| word == name) {
+        if function.split(|char: char| !char.is_alphanumeric()).any(|word| word == name) {
             program += &format!("import \"{package}\"\n");
         }
     }
-    program + ask + MAIN
+    program + function + MAIN
 }
 
 /// Builds a program, a folder or a file, with the locked drivers.
@@ -47,7 +47,7 @@ pub fn build(program: &Path, binary: &Path) {
     let mut build = Command::new("timeout");
     build.args(["300", "scripts/clients.sh", "go", "-C", "tests/snippets/go", "build", "-o"]);
     build.arg(binary).arg(program).current_dir(env!("CARGO_MANIFEST_DIR"));
-    // The module's go.sum must hold for every build, whatever the environment asks for.
+    // The module's go.sum must hold for every build, whatever the environment sets.
     build.env("GOFLAGS", "-mod=readonly").env("GOWORK", "off");
     let output = {
         let _turn = BUILDING.lock().expect("no thread has panicked");

@@ -2,7 +2,7 @@
 //! of a driver and with those of the page, and Redisson's `RGcra`.
 
 use super::lossy::{Loss, LossyWay};
-use super::{counted, decisions, pages};
+use super::{decisions, pages, run_and_count};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use support::{BASE_US, Server, eventually};
 /// # Panics
 ///
 /// Panics if Maven is missing or a program is wrong; the message is what Maven says.
-fn built() -> &'static str {
+fn class_path() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
     BUILT.get_or_init(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snippets/java");
@@ -36,7 +36,7 @@ fn built() -> &'static str {
 /// Runs a program and returns its output.
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = pages::within_deadline("java");
-    command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", built()]);
+    command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path()]);
     command.arg(format!("snippets.{program}")).args(arguments).stdin(Stdio::null());
     let output = command.output().expect("Java can be run");
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -47,14 +47,14 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
 /// Makes one call through a driver whose replies are lost. Returns the number of calls that the
 /// server decided, and how the call ended.
 pub fn one_call(driver: &str, loss: Loss) -> (i64, String) {
-    built();
-    counted(loss, |port| run("Calls", &[driver, &port.to_string(), "1"]))
+    class_path();
+    run_and_count(loss, |port| run("Calls", &[driver, &port.to_string(), "1"]))
 }
 
 /// Makes one call through a cluster client that loses the replies of the key's node. Returns the
 /// number of calls that the nodes decided, and how the call ended.
 pub fn one_call_in(cluster: &Cluster, driver: &str, loss: Loss) -> (i64, String) {
-    built();
+    class_path();
     let decided = || cluster.nodes.iter().map(decisions).sum::<i64>();
     let node = &cluster.nodes[cluster.settled_owner("user:0")];
     let before = decided();
@@ -69,14 +69,14 @@ pub fn one_call_in(cluster: &Cluster, driver: &str, loss: Loss) -> (i64, String)
 
 #[test]
 fn rgcra_of_redisson_gets_the_replies_that_the_page_on_redis_gcra_shows() {
-    let shown = pages::calls("docs/alternatives/redis-gcra.md", "## The command");
+    let calls = pages::calls("docs/alternatives/redis-gcra.md", "## The command");
     let server = Server::setup().with_tcp().line("rl.gcra yes").start();
     server.client().freeze(BASE_US);
     let (mut counts, mut expected) = (Vec::new(), String::new());
-    for (call, answer) in &shown {
+    for (call, reply) in &calls {
         let numbers = call.strip_prefix("GCRA user:42 5 10 60").expect("one rule");
         counts.push(numbers.strip_prefix(" TOKENS ").unwrap_or("1"));
-        expected += &format!("{answer}\n{answer}\n");
+        expected += &format!("{reply}\n{reply}\n");
     }
     let port = server.port().to_string();
     let arguments = [&[port.as_str(), "user:42", "5", "10", "60"], counts.as_slice()].concat();

@@ -44,7 +44,7 @@ pub fn block(name: &str, language: Language, mark: &str) -> String {
     format!("{}\n", found[0])
 }
 
-/// Returns the calls that a section of a page shows as `CALL -> answer`, each with its answer, in
+/// Returns the calls that a section of a page shows as `CALL -> reply`, each with its reply, in
 /// order.
 pub fn calls(name: &str, heading: &str) -> Vec<(String, String)> {
     let text = page(name);
@@ -52,8 +52,8 @@ pub fn calls(name: &str, heading: &str) -> Vec<(String, String)> {
     let level = heading.split(' ').next().expect("a heading");
     let section = section.split(&format!("\n{level} ")).next().expect("its end");
     let blocks = section.split("\n```").skip(1).step_by(2);
-    let shown = blocks.flat_map(str::lines).filter_map(|line| line.split_once(" -> "));
-    shown.map(|(call, answer)| (call.trim().to_owned(), answer.trim().to_owned())).collect()
+    let calls = blocks.flat_map(str::lines).filter_map(|line| line.split_once(" -> "));
+    calls.map(|(call, reply)| (call.trim().to_owned(), reply.trim().to_owned())).collect()
 }
 
 /// Runs a program against a server on this port, and returns its output.

@@ -1,4 +1,4 @@
-pub fn ask(server: &str) -> redis::RedisResult<String> {
+pub fn check(server: &str) -> redis::RedisResult<String> {
     let timeout = std::time::Duration::from_millis(250);
     let client = redis::Client::open(server)?; // redis://127.0.0.1:7777
     let mut connection = client.get_connection_with_timeout(timeout)?;

@@ -37,7 +37,7 @@ func main() {
 			return
 		}
 	}
-	fmt.Println("answered")
+	fmt.Println("replied")
 }
 
 func connect(driver, server string) caller {

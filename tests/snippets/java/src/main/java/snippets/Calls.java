@@ -21,7 +21,7 @@ final class Calls {
     int port = Integer.parseInt(arguments[1]);
     int lossy = arguments.length > 3 ? Integer.parseInt(arguments[3]) : port;
     Caller caller = connect(arguments[0], port, lossy);
-    String ended = "answered";
+    String ended = "replied";
     for (int n = 0; n < Integer.parseInt(arguments[2]); n++) {
       long began = System.nanoTime();
       try {
