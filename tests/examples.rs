@@ -1,6 +1,6 @@
 //! Runs the examples as a user starts them, with `make example-fastapi` and the others: the steps
 //! of their page first (eleven calls, then a stopped server), then a table of requests that all
-//! of them must answer in the same way.
+//! of them must return the same responses.
 //!
 //! ```text
 //! scripts/clients.sh example
@@ -48,7 +48,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 fn connect(port: u16) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody who listens");
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("a listener");
     stream.set_read_timeout(Some(DEADLINE)).expect("a time-out");
     stream
 }
@@ -97,7 +97,7 @@ impl Example {
     }
 
     /// Runs a server command that must succeed, and returns the first line of its reply.
-    fn tell(&self, command: &str) -> String {
+    fn run(&self, command: &str) -> String {
         let mut stream = connect(self.port);
         stream.write_all(format!("{command}\r\n").as_bytes()).expect("a command");
         let mut reply = String::new();
@@ -108,7 +108,7 @@ impl Example {
 
     /// Sends a request and returns the connection, from which the response can be read. Each field
     /// in `fields` ends with a line break.
-    fn ask(&self, request: &str, fields: &str) -> TcpStream {
+    fn open(&self, request: &str, fields: &str) -> TcpStream {
         let mut stream = connect(self.http_port);
         let length = if request.starts_with("POST") { "Content-Length: 0\r\n" } else { "" };
         let text = format!(
@@ -119,9 +119,9 @@ impl Example {
     }
 
     /// Sends a request and returns the whole response.
-    fn answer(&self, request: &str, fields: &str) -> String {
+    fn send(&self, request: &str, fields: &str) -> String {
         let mut response = String::new();
-        self.ask(request, fields).read_to_string(&mut response).expect("a response");
+        self.open(request, fields).read_to_string(&mut response).expect("a response");
         response
     }
 
@@ -162,9 +162,9 @@ fn median(mut took: Vec<Duration>) -> Duration {
 }
 
 /// Returns the response to a request and its duration.
-fn timed(example: &Example, request: &str, fields: &str) -> (String, Duration) {
+fn send_timed(example: &Example, request: &str, fields: &str) -> (String, Duration) {
     let began = Instant::now();
-    (example.answer(request, fields), began.elapsed())
+    (example.send(request, fields), began.elapsed())
 }
 
 /// Makes eleven calls that the server decides in time. Returns the eleventh response and the median
@@ -172,17 +172,17 @@ fn timed(example: &Example, request: &str, fields: &str) -> (String, Duration) {
 fn eleven(name: &str, example: &Example) -> (String, Duration) {
     let began = Instant::now();
     while began.elapsed() < DEADLINE {
-        example.tell("FLUSHALL");
-        let mut answers: Vec<_> = (0..11).map(|_| timed(example, "GET /", "")).collect();
-        if answers.iter().any(|(answer, _)| answer.contains(r#""source":"error""#)) {
+        example.run("FLUSHALL");
+        let mut responses: Vec<_> = (0..11).map(|_| send_timed(example, "GET /", "")).collect();
+        if responses.iter().any(|(response, _)| response.contains(r#""source":"error""#)) {
             continue;
         }
-        let (denied, _) = answers.pop().expect("the eleventh");
+        let (denied, _) = responses.pop().expect("the eleventh");
         assert!(denied.starts_with("HTTP/1.1 429 "), "{name}: {denied}");
-        for (served, _) in &answers {
+        for (served, _) in &responses {
             assert!(served.starts_with("HTTP/1.1 200 "), "{name}: {served}");
         }
-        return (denied, median(answers.into_iter().map(|(_, took)| took).collect()));
+        return (denied, median(responses.into_iter().map(|(_, took)| took).collect()));
     }
     panic!("{name}: the server never decided eleven calls in time");
 }
@@ -191,7 +191,7 @@ fn is_tried_as_the_page_says(name: &str) {
     let mut example = Example::start(name, &[]);
     // The clock is frozen, because eleven calls may take longer than the time in which a unit
     // returns.
-    example.tell("RL.DEBUG CLOCK FREEZE");
+    example.run("RL.DEBUG CLOCK FREEZE");
     let (denied, usual) = eleven(name, &example);
     let (fields, body) = denied.split_once("\r\n\r\n").expect("a body");
     let fields = fields.to_lowercase();
@@ -207,10 +207,10 @@ fn is_tried_as_the_page_says(name: &str) {
     assert!(body.contains(r#""violated-policies":["api"]"#), "{name}: {body}");
 
     example.stop_server();
-    let (response, _) = timed(&example, "GET /", "");
+    let (response, _) = send_timed(&example, "GET /", "");
     assert!(response.starts_with("HTTP/1.1 429 "), "{name}, denied before: {response}");
     let served = (0..11).map(|_| {
-        let (response, took) = timed(&example, "GET /me", "X-Api-Key: another\r\n");
+        let (response, took) = send_timed(&example, "GET /me", "X-Api-Key: another\r\n");
         assert!(response.starts_with("HTTP/1.1 200 "), "{name}: {response}");
         took
     });
@@ -222,7 +222,7 @@ fn is_tried_as_the_page_says(name: &str) {
 
 /// Formats a response as the table does: the status, the limiter's header fields sorted by name,
 /// the body.
-fn told(response: &str) -> String {
+fn format_response(response: &str) -> String {
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a status");
@@ -260,7 +260,7 @@ fn without_seconds(mut text: String) -> String {
 struct Case {
     request: String,
     fields: String,
-    answer: String,
+    response: String,
 }
 
 /// Reads the requests and responses of a file, in order.
@@ -272,24 +272,24 @@ fn cases(file: &str) -> Vec<Case> {
         let (request, rest) = exchange.split_once('\n').expect("a request");
         let count = rest.lines().take_while(|line| line.starts_with("> ")).count();
         let fields = rest.lines().take(count).map(|line| format!("{}\r\n", &line[2..]));
-        let answer: Vec<_> = rest.lines().skip(count).collect();
-        let answer = answer.join("\n").trim_end().to_owned();
-        Case { request: request.to_owned(), fields: fields.collect(), answer }
+        let lines: Vec<_> = rest.lines().skip(count).collect();
+        let response = lines.join("\n").trim_end().to_owned();
+        Case { request: request.to_owned(), fields: fields.collect(), response }
     };
     exchanges.map(case).collect()
 }
 
-fn answers_as(name: &str, example: &Example, file: &str) {
-    for Case { request, fields, mut answer } in cases(file) {
+fn assert_responses(name: &str, example: &Example, file: &str) {
+    for Case { request, fields, mut response } in cases(file) {
         if name == "spring-boot" {
             // Tomcat always writes a media type without the optional space.
-            answer = answer.replace("; charset=", ";charset=");
+            response = response.replace("; charset=", ";charset=");
         }
-        let got = told(&example.answer(&request, &fields));
+        let got = format_response(&example.send(&request, &fields));
         if got.contains("\"search\"") {
-            assert_eq!(without_seconds(got), without_seconds(answer), "{name}, {request}");
+            assert_eq!(without_seconds(got), without_seconds(response), "{name}, {request}");
         } else {
-            assert_eq!(got, answer, "{name}, {request}, {fields}");
+            assert_eq!(got, response, "{name}, {request}, {fields}");
         }
     }
 }
@@ -298,8 +298,8 @@ fn answers_as(name: &str, example: &Example, file: &str) {
 /// each is refunded in the background.
 fn right_passwords_do_not_count(name: &str, example: &Example) {
     for _ in 0..6 {
-        answers_as(name, example, include_str!("examples/login.txt"));
-        let is_refunded = || example.tell("EXISTS example:login:{192.0.2.10}") == ":0\r\n";
+        assert_responses(name, example, include_str!("examples/login.txt"));
+        let is_refunded = || example.run("EXISTS example:login:{192.0.2.10}") == ":0\r\n";
         until("the attempt is refunded", is_refunded);
     }
 }
@@ -308,7 +308,7 @@ fn right_passwords_do_not_count(name: &str, example: &Example) {
 /// response is a stream of rows.
 fn exports_one_at_a_time(name: &str, example: &Example) {
     let exporting = || {
-        let mut stream = BufReader::new(example.ask("GET /export", ""));
+        let mut stream = BufReader::new(example.open("GET /export", ""));
         let mut read = String::new();
         while !read.contains("row\n") {
             assert!(stream.read_line(&mut read).expect("a line") > 0, "{name}: {read}");
@@ -317,17 +317,17 @@ fn exports_one_at_a_time(name: &str, example: &Example) {
             }
         }
         let (head, _) = read.split_once("\r\n\r\n").expect("a head");
-        Some((stream, told(&format!("{head}\r\n\r\n"))))
+        Some((stream, format_response(&format!("{head}\r\n\r\n"))))
     };
     let (stream, head) = exporting().expect("a permit");
     assert_eq!(head, EXPORTING, "{name}");
-    answers_as(name, example, include_str!("examples/exporting.txt"));
+    assert_responses(name, example, include_str!("examples/exporting.txt"));
     // The client disconnects in the middle of the response.
     drop(stream);
     until("the permit is back", || exporting().is_some());
 }
 
-fn answers_as_the_others(name: &str) {
+fn assert_common_responses(name: &str) {
     let mut example = Example::start(
         name,
         &[
@@ -340,12 +340,12 @@ fn answers_as_the_others(name: &str) {
     );
     // The limiter's clock is frozen at the start of a month, so the table can contain the exact
     // responses.
-    example.tell("RL.DEBUG CLOCK FREEZE 1767225600000000");
-    answers_as(name, &example, include_str!("examples/alive.txt"));
+    example.run("RL.DEBUG CLOCK FREEZE 1767225600000000");
+    assert_responses(name, &example, include_str!("examples/alive.txt"));
     right_passwords_do_not_count(name, &example);
     exports_one_at_a_time(name, &example);
     example.stop_server();
-    answers_as(name, &example, include_str!("examples/away.txt"));
+    assert_responses(name, &example, include_str!("examples/down.txt"));
     example.end();
 }
 
@@ -375,26 +375,26 @@ fn spring_boot_example_behaves_as_its_page_says() {
 }
 
 #[test]
-fn fastapi_example_gives_the_common_answers() {
-    answers_as_the_others("fastapi");
+fn fastapi_example_returns_the_common_responses() {
+    assert_common_responses("fastapi");
 }
 
 #[test]
-fn express_example_gives_the_common_answers() {
-    answers_as_the_others("express");
+fn express_example_returns_the_common_responses() {
+    assert_common_responses("express");
 }
 
 #[test]
-fn axum_example_gives_the_common_answers() {
-    answers_as_the_others("axum");
+fn axum_example_returns_the_common_responses() {
+    assert_common_responses("axum");
 }
 
 #[test]
-fn nethttp_example_gives_the_common_answers() {
-    answers_as_the_others("nethttp");
+fn nethttp_example_returns_the_common_responses() {
+    assert_common_responses("nethttp");
 }
 
 #[test]
-fn spring_boot_example_gives_the_common_answers() {
-    answers_as_the_others("spring-boot");
+fn spring_boot_example_returns_the_common_responses() {
+    assert_common_responses("spring-boot");
 }

@@ -59,7 +59,7 @@ const limit = (rules, options) =>
   rateLimit({ limiter, rules, trustedProxies, degradedHeader, ...options });
 
 /** Reports the units left and the source of the decision. */
-function told({ rateLimit: { remaining, source } }, response) {
+function showDecision({ rateLimit: { remaining, source } }, response) {
   response.json({ remaining, source });
 }
 
@@ -69,7 +69,7 @@ const ALICE = digest('Basic YWxpY2U6c2VjcmV0'); // alice:secret
 /** Checks a password. The middleware refunds the attempt if the password is right. */
 function logIn(request, response) {
   if (timingSafeEqual(digest(request.headers.authorization ?? ''), ALICE)) {
-    told(request, response);
+    showDecision(request, response);
   } else {
     response.status(401).set('WWW-Authenticate', 'Basic realm="example"').end();
   }
@@ -78,7 +78,7 @@ function logIn(request, response) {
 /** Returns the rule of an API key's plan, which a real service looks up. */
 const plan = ({ headers }) => (headers['x-api-key']?.startsWith('gold-') ? gold : api);
 
-/** Takes the estimated tokens of an answer, and settles those that it took. */
+/** Takes the estimated tokens of a reply, and settles those that it took. */
 async function chat({ headers, query }, response) {
   const key = headers['x-api-key'];
   const [estimate, words] = [query.estimate, query.words].map(number);
@@ -88,20 +88,20 @@ async function chat({ headers, query }, response) {
   }
   const items = [chats.of(key), tokens.of(key).cost(estimate), budget.of(key).reserve(estimate)];
   const admitted = await limiter.admit(items);
-  const answer = [];
+  const reply = [];
   try {
-    for await (const word of model(words)) answer.push(word);
-    admitted.settle(tokens, answer.length);
-    admitted.settle(budget, answer.length);
+    for await (const word of model(words)) reply.push(word);
+    admitted.settle(tokens, reply.length);
+    admitted.settle(budget, reply.length);
   } finally {
     await admitted.finish();
   }
   const { decision } = admitted;
   response.set(decision.headers());
-  response.json({ remaining: decision.remaining, words: answer.length });
+  response.json({ remaining: decision.remaining, words: reply.length });
 }
 
-/** Answers a denial as the middleware does. */
+/** Responds to a denial as the middleware does. */
 function refuse(error, _request, response, next) {
   if (!(error instanceof DeniedError)) return next(error);
   const problem = error.decision.problem();
@@ -129,17 +129,17 @@ async function* rows() {
 }
 
 const app = express();
-app.get('/', limit(api), told);
+app.get('/', limit(api), showDecision);
 app.post('/login', limit(login), logIn);
-app.get('/search', limit(search), told);
-app.get('/report', limit([api, day]), told);
+app.get('/search', limit(search), showDecision);
+app.get('/report', limit([api, day]), showDecision);
 app.get('/export', limit(exports), (_request, response) => {
   response.type('text/plain');
   // If the client has disconnected, this releases the permit.
   pipeline(Readable.from(rows()), response).catch(() => response.end());
 });
-// Limits by the API key in a header. A request without the header is answered 400.
-app.get('/me', limit(plan, { key: ({ headers }) => headers['x-api-key'] }), told);
+// Limits by the API key in a header. A request without the header gets a 400.
+app.get('/me', limit(plan, { key: ({ headers }) => headers['x-api-key'] }), showDecision);
 app.post('/chat', chat);
 app.use(refuse);
 

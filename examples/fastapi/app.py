@@ -83,7 +83,7 @@ READ = ("GET", "HEAD")
 ALICE = b"Basic YWxpY2U6c2VjcmV0"  # alice:secret
 
 
-async def told(request: Request) -> dict[str, object]:
+async def show_decision(request: Request) -> dict[str, object]:
     """Reports the units left and the source of the decision."""
     decision = request.state.rate_limit
     return {"remaining": decision.remaining, "source": decision.source}
@@ -94,7 +94,7 @@ async def log_in(request: Request) -> Response:
     given = request.headers.get("authorization", "")
     if not hmac.compare_digest(given.encode(), ALICE):
         return Response(status_code=401, headers={"WWW-Authenticate": 'Basic realm="example"'})
-    return JSONResponse(await told(request))
+    return JSONResponse(await show_decision(request))
 
 
 async def export() -> StreamingResponse:
@@ -115,24 +115,24 @@ def plan(request: LimitedRequest) -> Rule:
 
 @app.post("/chat")
 async def chat(request: Request) -> Response:
-    """Takes the estimated tokens of an answer, and settles those that it took."""
+    """Takes the estimated tokens of a reply, and settles those that it took."""
     key = request.headers.get("x-api-key")
     estimate, words = number(request, "estimate"), number(request, "words")
     if not key or estimate is None or words is None:
         return PlainTextResponse("expected X-Api-Key, estimate and words", 400)
     items = CHATS.of(key), TOKENS.of(key).cost(estimate), BUDGET.of(key).reserve(estimate)
     async with limiter.admit(*items) as admitted:
-        answer = [word async for word in model(words)]
-        admitted.settle(TOKENS, len(answer))
-        admitted.settle(BUDGET, len(answer))
+        reply = [word async for word in model(words)]
+        admitted.settle(TOKENS, len(reply))
+        admitted.settle(BUDGET, len(reply))
     decision = admitted.decision
-    body = {"remaining": decision.remaining, "words": len(answer)}
+    body = {"remaining": decision.remaining, "words": len(reply)}
     return JSONResponse(body, headers=decision.headers())
 
 
 @app.exception_handler(Denied)
 async def refuse(request: Request, denied: Denied) -> Response:
-    """Answers a denial as the middleware does."""
+    """Responds to a denial as the middleware does."""
     problem = denied.decision.problem()
     headers = {"Cache-Control": "no-store", **denied.decision.headers()}
     return JSONResponse(problem, problem["status"], headers, "application/problem+json")
@@ -164,13 +164,13 @@ def route(
         app.add_api_route(path, handler, methods=[method], include_in_schema=method != "HEAD")
 
 
-route("/", told, API)
+route("/", show_decision, API)
 route("/login", log_in, LOGIN, methods=["POST"])
-route("/search", told, SEARCH)
-route("/report", told, API, DAY)
+route("/search", show_decision, SEARCH)
+route("/report", show_decision, API, DAY)
 route("/export", export, EXPORTS)
-# Limits by the API key in a header. A request without the header is answered 400.
-route("/me", told, plan, key=lambda request: request.header("x-api-key"))
+# Limits by the API key in a header. A request without the header gets a 400.
+route("/me", show_decision, plan, key=lambda request: request.header("x-api-key"))
 
 if __name__ == "__main__":
     # The limiter finds the client's address itself, so uvicorn must not replace the peer's.

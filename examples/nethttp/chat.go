@@ -23,7 +23,7 @@ var (
 		throttle.WithOnError(throttle.Deny)))
 )
 
-// chat takes the estimated tokens of an answer, and settles those that it took.
+// chat takes the estimated tokens of a reply, and settles those that it took.
 func chat(limiter *throttle.Limiter) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		query, key := r.URL.Query(), apiKey(r)
@@ -35,7 +35,7 @@ func chat(limiter *throttle.Limiter) http.HandlerFunc {
 			_, _ = w.Write([]byte("expected X-Api-Key, estimate and words"))
 			return
 		}
-		d, written, err := answer(r.Context(), limiter, key, estimate, words)
+		d, written, err := generate(r.Context(), limiter, key, estimate, words)
 		var denied *throttle.Denied
 		switch {
 		case errors.As(err, &denied):
@@ -56,8 +56,8 @@ func chat(limiter *throttle.Limiter) http.HandlerFunc {
 	}
 }
 
-// answer returns the decision and the number of words of the answer.
-func answer(
+// generate returns the decision and the number of words of the reply.
+func generate(
 	ctx context.Context, limiter *throttle.Limiter, key string, estimate, words int64,
 ) (d throttle.Decision, written int64, err error) {
 	admitted, err := limiter.Admit(ctx, []throttle.Item{

@@ -65,7 +65,7 @@ func run() error {
 	return serve(ctx, limiter)
 }
 
-// serve answers requests until the context ends.
+// serve handles requests until the context ends.
 func serve(ctx context.Context, limiter *throttle.Limiter) error {
 	rows, err := number("EXPORT_ROWS", "50")
 	if err != nil {

@@ -37,15 +37,15 @@ func routes(limiter *throttle.Limiter, rows int, proxies []string) (http.Handler
 		handler http.HandlerFunc
 		rules   []httpthrottle.Option
 	}{
-		{"GET /{$}", tell, []httpthrottle.Option{httpthrottle.Rule(api)}},
+		{"GET /{$}", showDecision, []httpthrottle.Option{httpthrottle.Rule(api)}},
 		{"POST /login", logIn, []httpthrottle.Option{httpthrottle.Rule(login)}},
-		{"GET /search", tell, []httpthrottle.Option{httpthrottle.Rule(search)}},
-		{"GET /report", tell, []httpthrottle.Option{
+		{"GET /search", showDecision, []httpthrottle.Option{httpthrottle.Rule(search)}},
+		{"GET /report", showDecision, []httpthrottle.Option{
 			httpthrottle.Rule(api), httpthrottle.Rule(day),
 		}},
 		{"GET /export", export(rows), []httpthrottle.Option{httpthrottle.Rule(exports)}},
-		// By the API key in a header. A request without the header is answered 400.
-		{"GET /me", tell, []httpthrottle.Option{
+		// By the API key in a header. A request without the header gets a 400.
+		{"GET /me", showDecision, []httpthrottle.Option{
 			httpthrottle.RuleFunc(plan), httpthrottle.Key(apiKey),
 		}},
 	} {
@@ -71,8 +71,8 @@ func plan(r *http.Request) *throttle.Rule {
 	return api
 }
 
-// tell reports the units left and the source of the decision.
-func tell(w http.ResponseWriter, r *http.Request) {
+// showDecision writes the units left and the source of the decision.
+func showDecision(w http.ResponseWriter, r *http.Request) {
 	d, _ := httpthrottle.DecisionOf(r.Context())
 	writeJSON(w, struct {
 		Remaining int64           `json:"remaining"`
@@ -96,7 +96,7 @@ var alice = sha256.Sum256([]byte("Basic YWxpY2U6c2VjcmV0")) // alice:secret
 func logIn(w http.ResponseWriter, r *http.Request) {
 	given := sha256.Sum256([]byte(r.Header.Get("Authorization")))
 	if subtle.ConstantTimeCompare(given[:], alice[:]) == 1 {
-		tell(w, r)
+		showDecision(w, r)
 		return
 	}
 	w.Header().Set("WWW-Authenticate", `Basic realm="example"`)

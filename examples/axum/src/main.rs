@@ -104,7 +104,7 @@ fn app(limiter: &Limiter) -> Result<Router, Failure> {
         Ok(handler.route_layer(limits.build()?))
     };
     // Limits by the API key in a header, with the rule of its plan, which a real service looks up.
-    // A request without the header is answered 400.
+    // A request without the header gets a 400.
     let api_key = |request: &RequestParts<'_>| request.header("x-api-key").map(str::to_owned);
     let (free, paid) = (api.clone(), gold);
     let plan = move |request: &RequestParts<'_>| {
@@ -112,17 +112,17 @@ fn app(limiter: &Limiter) -> Result<Router, Failure> {
         Some(if is_paid { paid.clone() } else { free.clone() })
     };
     Ok(Router::new()
-        .route("/", route(get(told), limited(&[&api]))?)
+        .route("/", route(get(show_decision), limited(&[&api]))?)
         .route("/login", route(post(log_in), limited(&[&login]))?)
-        .route("/search", route(get(told), limited(&[&search]))?)
-        .route("/report", route(get(told), limited(&[&api, &day]))?)
+        .route("/search", route(get(show_decision), limited(&[&search]))?)
+        .route("/report", route(get(show_decision), limited(&[&api, &day]))?)
         .route("/export", route(get(move || export(rows)), limited(&[&exports]))?)
-        .route("/me", route(get(told), limited(&[]).rule_fn(plan).key(api_key))?)
+        .route("/me", route(get(show_decision), limited(&[]).rule_fn(plan).key(api_key))?)
         .route("/chat", post(chat).with_state(chats)))
 }
 
 /// Reports the units left and the source of the decision.
-async fn told(Extension(decision): Extension<Decision>) -> Json<Value> {
+async fn show_decision(Extension(decision): Extension<Decision>) -> Json<Value> {
     Json(json!({ "remaining": decision.remaining, "source": decision.source.as_str() }))
 }
 
@@ -130,7 +130,7 @@ async fn told(Extension(decision): Extension<Decision>) -> Json<Value> {
 async fn log_in(headers: HeaderMap, decision: Extension<Decision>) -> Response {
     let given = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
     if bool::from(given.ct_eq(ALICE)) {
-        told(decision).await.into_response()
+        show_decision(decision).await.into_response()
     } else {
         let fields = [(WWW_AUTHENTICATE, r#"Basic realm="example""#)];
         (StatusCode::UNAUTHORIZED, fields).into_response()
@@ -146,7 +146,7 @@ struct Chats {
     budget: Rule,
 }
 
-/// Takes the estimated tokens of an answer, and settles those that it took.
+/// Takes the estimated tokens of a reply, and settles those that it took.
 async fn chat(
     State(Chats { limiter, chats, tokens, budget }): State<Chats>,
     headers: HeaderMap,
@@ -163,12 +163,12 @@ async fn chat(
     };
     let items = [chats.of(key), tokens.of(key).cost(estimate), budget.of(key).reserve(estimate)];
     let admitted = limiter.admit(&items, None).await?;
-    let answer: Vec<_> = model(words).collect().await;
-    admitted.settle(&tokens, answer.len() as u64)?;
-    admitted.settle(&budget, answer.len() as u64)?;
+    let reply: Vec<_> = model(words).collect().await;
+    admitted.settle(&tokens, reply.len() as u64)?;
+    admitted.settle(&budget, reply.len() as u64)?;
     admitted.finish().await;
     let decision = admitted.decision();
-    let body = json!({ "remaining": decision.remaining, "words": answer.len() });
+    let body = json!({ "remaining": decision.remaining, "words": reply.len() });
     Ok((AppendHeaders(decision.headers(&[HeaderStyle::Draft11])), Json(body)).into_response())
 }
 
@@ -182,7 +182,7 @@ impl From<Error> for Refused {
 }
 
 impl IntoResponse for Refused {
-    /// Answers a denial as the layer does.
+    /// Responds to a denial as the layer does.
     fn into_response(self) -> Response {
         let (problem, fields) = match self.0 {
             Error::Denied(decision) => {

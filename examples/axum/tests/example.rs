@@ -44,7 +44,7 @@ impl Example {
 
     async fn send(&self, method: Method, path: &str, forwarded: &str) -> Response {
         let request = self.client.request(method, format!("{}{path}", self.url));
-        request.header("X-Forwarded-For", forwarded).send().await.expect("an answer")
+        request.header("X-Forwarded-For", forwarded).send().await.expect("a response")
     }
 
     async fn status(&self, path: &str, forwarded: &str) -> u16 {
@@ -69,7 +69,7 @@ fn field<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn example_serves_ten_requests_and_answers_the_eleventh_with_a_full_429() {
+async fn example_serves_ten_requests_and_denies_the_eleventh_with_a_full_429() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 60_000);

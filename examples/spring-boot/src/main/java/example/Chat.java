@@ -44,13 +44,13 @@ class Chat {
    * The end of a chat.
    *
    * @param remaining the units left under the rule that decided
-   * @param words the number of words of the answer
+   * @param words the number of words of the reply
    */
-  record Told(long remaining, long words) {}
+  record ChatEnd(long remaining, long words) {}
 
-  /** Takes the estimated tokens of an answer, and settles those that it took. */
+  /** Takes the estimated tokens of a reply, and settles those that it took. */
   @PostMapping("/chat")
-  Told chat(
+  ChatEnd chat(
       @RequestHeader(name = "X-Api-Key", defaultValue = "") String key,
       @RequestParam(defaultValue = "") String estimate,
       @RequestParam(defaultValue = "") String words,
@@ -67,11 +67,11 @@ class Chat {
       admitted.settle(TOKENS, written);
       admitted.settle(BUDGET, written);
       admitted.decision().headers().forEach(response::setHeader);
-      return new Told(admitted.decision().remaining(), written);
+      return new ChatEnd(admitted.decision().remaining(), written);
     }
   }
 
-  /** Answers a denial as the filter does. */
+  /** Responds to a denial as the filter does. */
   @ExceptionHandler
   ResponseEntity<String> deny(DeniedException denied) {
     Problem problem = denied.decision().problem();
@@ -83,10 +83,10 @@ class Chat {
   }
 
   @ExceptionHandler
-  ResponseEntity<String> refuse(ResponseStatusException mistake) {
-    return ResponseEntity.status(mistake.getStatusCode())
+  ResponseEntity<String> refuse(ResponseStatusException invalid) {
+    return ResponseEntity.status(invalid.getStatusCode())
         .contentType(MediaType.parseMediaType("text/plain; charset=utf-8"))
-        .body(mistake.getReason());
+        .body(invalid.getReason());
   }
 
   private static boolean isNumber(String text) {

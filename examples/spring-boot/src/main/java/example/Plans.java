@@ -14,7 +14,7 @@ import redisthrottle.servlet.ThrottleFilter;
 class Plans {
   private static final Set<String> METHODS = Set.of("GET", "HEAD");
 
-  /** Limits by the API key in a header. A request without the header is answered 400. */
+  /** Limits by the API key in a header. A request without the header gets a 400. */
   @Bean
   FilterRegistrationBean<ThrottleFilter> planFilter(
       Limiter limiter, @Qualifier("api") Rule api, @Qualifier("gold") Rule gold) {

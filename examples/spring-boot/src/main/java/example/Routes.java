@@ -32,22 +32,22 @@ class Routes {
    * @param remaining the units left
    * @param source {@code server}, {@code local} or {@code error}
    */
-  record Told(long remaining, String source) {}
+  record DecisionBody(long remaining, String source) {}
 
   @GetMapping({"/", "/search", "/report", "/me"})
-  Told tell(HttpServletRequest request) {
+  DecisionBody showDecision(HttpServletRequest request) {
     Decision d = Objects.requireNonNull(ThrottleFilter.decisionOf(request));
-    return new Told(d.remaining(), d.source().word());
+    return new DecisionBody(d.remaining(), d.source().word());
   }
 
   /** Checks a password. The filter refunds the attempt if the password is right. */
   @PostMapping("/login")
-  @Nullable Told logIn(
+  @Nullable DecisionBody logIn(
       HttpServletRequest request,
       HttpServletResponse response,
       @RequestHeader(defaultValue = "") String authorization) {
     if (MessageDigest.isEqual(bytes(authorization), bytes(ALICE))) {
-      return tell(request);
+      return showDecision(request);
     }
     response.setStatus(HttpServletResponse.SC_UNAUTHORIZED);
     response.setHeader("WWW-Authenticate", "Basic realm=\"example\"");
