@@ -1,5 +1,5 @@
 //! Random traffic against a real server for some minutes, with faults and clock changes. Every
-//! answer is compared with naive models.
+//! reply is compared with naive models.
 //!
 //! ```text
 //! SOAK_MINUTES=5 cargo test --locked --test soak
@@ -42,7 +42,7 @@ const BATCHES: u64 = 60;
 /// Kinds of calls that even the shortest soak must make.
 const MUST_HAPPEN: [&str; 21] = [
     "calls about leases",
-    "calls beside reservations",
+    "calls next to reservations",
     "calls decided",
     "calls granted in part",
     "calls of ALL allowed",
@@ -55,11 +55,11 @@ const MUST_HAPPEN: [&str; 21] = [
     "calls of REFUND to nothing",
     "calls of USE allowed",
     "calls of USE denied",
-    "calls of USE denied in the shadow",
+    "calls of USE denied in shadow mode",
     "keys banned",
     "reservations given up",
     "reservations in ALL",
-    "reservations made",
+    "reservations opened",
     "reservations settled",
     "statistics compared",
 ];
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Alternates traffic and faults until the time is up or an answer differs.
+/// Alternates traffic and faults until the time is up or a reply differs.
 fn soak(seed: u64, time: Duration, counts: &mut Counts) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut traffic = Traffic::new(&mut random);

@@ -22,7 +22,7 @@ impl Held {
         Self { name: format!("LEASE:{}", random.number()), leases: Leases::default(), holders }
     }
 
-    /// Draws a call and applies it to the model. Returns the call and its expected answer.
+    /// Draws a call and applies it to the model. Returns the call and its expected reply.
     pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let id = format!("h{}", random.below(self.holders));
         let limit = random.between(1, i128::from(self.holders));
@@ -45,14 +45,14 @@ impl Held {
                 (vec!["RL.RENEW", name, &id, &ttl], Value::Int(live.into()))
             }
             2 => {
-                let answer = self.leases.clone().lease(id.as_bytes(), limit, left, ttl_us, now_us);
+                let reply = self.leases.clone().lease(id.as_bytes(), limit, left, ttl_us, now_us);
                 let words = ["RL.PEEK", name, "LEASE", &id, &limit_text, &ttl, "LEAVE", &left_text];
-                (words.to_vec(), five(answer))
+                (words.to_vec(), five(reply))
             }
             _ => {
-                let answer = self.leases.lease(id.as_bytes(), limit, left, ttl_us, now_us);
+                let reply = self.leases.lease(id.as_bytes(), limit, left, ttl_us, now_us);
                 let words = ["RL.LEASE", name, &id, &limit_text, &ttl, "LEAVE", &left_text];
-                (words.to_vec(), five(answer))
+                (words.to_vec(), five(reply))
             }
         };
         counts.add("calls about leases", 1);
@@ -60,10 +60,10 @@ impl Held {
         Sent { words, expected: Some(expected) }
     }
 
-    /// Returns a peek at this key for a new holder, and its expected answer.
+    /// Returns a peek at this key for a new holder, and its expected reply.
     pub fn look(&self, now_us: i128) -> Sent {
-        let answer: Answer = self.leases.clone().lease(b"new", 1, 0, 1_000_000, now_us);
+        let reply: Answer = self.leases.clone().lease(b"new", 1, 0, 1_000_000, now_us);
         let words = ["RL.PEEK", &self.name, "LEASE", "new", "1", "1"].map(str::to_owned).into();
-        Sent { words, expected: Some(five(answer)) }
+        Sent { words, expected: Some(five(reply)) }
     }
 }

@@ -17,7 +17,7 @@ pub struct Key {
 
 /// A call on a key: its limits, its cost, and how it decides.
 #[derive(Clone, Copy)]
-pub struct Asked {
+pub struct Request {
     pub limits: Limits,
     pub cost: i128,
     /// A verb that decides; its options are part of the rule's words.
@@ -44,23 +44,23 @@ impl Key {
     }
 
     /// Draws one of the two rules, mostly the first, and a cost.
-    pub fn ask(&self, random: &mut Random, slots: i128) -> Asked {
+    pub fn draw_request(&self, random: &mut Random, slots: i128) -> Request {
         let limits = self.limits(usize::from(random.below(8) == 0), slots);
         let cost = Share::draw(random).of(&limits);
-        Asked { limits, cost: if self.counts_delays() { 1 } else { cost }, verb: Verb::Decide }
+        Request { limits, cost: if self.counts_delays() { 1 } else { cost }, verb: Verb::Decide }
     }
 
     /// Returns a call that costs the whole limit of the first rule.
-    pub fn ask_for_all(&self, slots: i128) -> Asked {
+    pub fn full_request(&self, slots: i128) -> Request {
         let limits = self.limits(0, slots);
         let cost = if self.counts_delays() { 1 } else { limits.capacity };
-        Asked { limits, cost, verb: Verb::Decide }
+        Request { limits, cost, verb: Verb::Decide }
     }
 
     /// Returns the rule as `RL.ALL` takes it: the algorithm's name, and the arguments that follow
     /// the key in the algorithm's own command.
-    pub fn rule(&self, asked: &Asked) -> String {
-        let Asked { limits, cost, verb } = asked;
+    pub fn rule(&self, request: &Request) -> String {
+        let Request { limits, cost, verb } = request;
         let AnySubject { algorithm, words, .. } = self.subject;
         let mut rule = format!("{} {}", algorithm.name(), words(limits));
         if *cost != 1 {
@@ -76,9 +76,9 @@ impl Key {
     }
 
     /// Returns the words of a call on only this key.
-    pub fn words(&self, verb: Verb, asked: &Asked) -> Vec<String> {
+    pub fn words(&self, verb: Verb, request: &Request) -> Vec<String> {
         let how = if verb.decides() { verb } else { Verb::Decide };
-        let (key, rule) = (&self.name, self.rule(&Asked { verb: how, ..*asked }));
+        let (key, rule) = (&self.name, self.rule(&Request { verb: how, ..*request }));
         let line = match verb {
             Verb::Charge => format!("RL.CHARGE {key} {rule}"),
             Verb::Refund => format!("RL.REFUND {key} {rule}"),
@@ -88,8 +88,8 @@ impl Key {
     }
 
     /// Returns the words of a peek at this key.
-    pub fn look(&self, asked: &Asked) -> Vec<String> {
-        in_words(&format!("RL.PEEK {} {}", self.name, self.rule(asked)))
+    pub fn look(&self, request: &Request) -> Vec<String> {
+        in_words(&format!("RL.PEEK {} {}", self.name, self.rule(request)))
     }
 }
 

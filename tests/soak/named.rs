@@ -12,7 +12,7 @@ use redis_throttle_engine::oracle::{AnySubject, Limits, Share, Verb, Wrote};
 
 use crate::Counts;
 use crate::fleet::Fleet;
-use crate::key::{Asked, Key, leave_text};
+use crate::key::{Key, Request, leave_text};
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
 use support::Random;
 use support::statistics::{Stats, listed};
@@ -39,15 +39,15 @@ impl Use {
         Self { policy, is_shadow, key, is_there: false }
     }
 
-    fn asked(&self, slots: i128) -> Asked {
+    fn request(&self, slots: i128) -> Request {
         let limits = self.key.limits(0, slots);
-        Asked { limits, cost: 1, verb: Verb::Decide }
+        Request { limits, cost: 1, verb: Verb::Decide }
     }
 
     /// Sets the policy on a server that has lost it or has another definition of it.
     fn set(&self, fleet: &mut Fleet) {
         if self.is_shadow {
-            let rule = self.key.rule(&self.asked(1_024));
+            let rule = self.key.rule(&self.request(1_024));
             fleet.client.ok(&format!("RL.POLICY SET {} SHADOW {rule}", self.policy));
         }
     }
@@ -70,7 +70,7 @@ impl Named {
         self.seen.clear();
     }
 
-    /// Draws a call and applies it to the model. Returns the call and its expected answer.
+    /// Draws a call and applies it to the model. Returns the call and its expected reply.
     pub fn draw(
         &mut self,
         random: &mut Random,
@@ -81,9 +81,9 @@ impl Named {
         let at = random.below(self.keys.len() as u64) as usize;
         let named = &mut self.keys[at];
         named.key.calls += 1;
-        let asked = named.asked(slots);
+        let request = named.request(slots);
         let plain = named.key.counts_delays();
-        let cost = if plain { 1 } else { Share::draw(random).of(&asked.limits) };
+        let cost = if plain { 1 } else { Share::draw(random).of(&request.limits) };
         let partial = !plain && cost > 0 && random.below(4) == 0;
         let leave = (!plain && random.below(4) == 0).then(|| Leave::draw(random));
         let mut words = vec!["RL.USE".to_owned(), named.key.name.clone(), named.policy.clone()];
@@ -96,7 +96,7 @@ impl Named {
         }
         if !named.is_shadow {
             words.push("DEFAULT".to_owned());
-            words.extend(named.key.rule(&asked).split(' ').map(str::to_owned));
+            words.extend(named.key.rule(&request).split(' ').map(str::to_owned));
         }
         let verb = match (partial, leave) {
             (false, None) => Verb::Decide,
@@ -104,9 +104,9 @@ impl Named {
             (false, Some(leave)) => Verb::Leaving(leave),
             (true, Some(leave)) => Verb::PartlyLeaving(leave),
         };
-        let done = named.key.model.act(verb, &asked.limits, now_us, cost);
-        let (answer, wrote) = done.expect("nothing keeps a call of USE from a decision");
-        let five = five(answer);
+        let done = named.key.model.act(verb, &request.limits, now_us, cost);
+        let (reply, wrote) = done.expect("nothing keeps a call of USE from a decision");
+        let five = five(reply);
         let Value::Array(mut fields) = five else { unreachable!("an array") };
         fields.extend([fields[0].clone(), fields[3].clone()]);
         if named.is_shadow {
@@ -116,20 +116,20 @@ impl Named {
         }
         let first = wrote == Wrote::State && !named.is_there;
         named.is_there |= wrote == Wrote::State;
-        let outcome = match (answer.allowed > 0, named.is_shadow) {
+        let outcome = match (reply.allowed > 0, named.is_shadow) {
             (true, _) => "calls of USE allowed",
-            (false, true) => "calls of USE denied in the shadow",
+            (false, true) => "calls of USE denied in shadow mode",
             (false, false) => "calls of USE denied",
         };
         counts.add(outcome, 1);
         if cost > 0 {
             let stats = self.seen.entry(named.policy.clone()).or_default();
             stats.created += u64::from(first);
-            if answer.allowed > 0 {
-                let taken = if partial { answer.allowed } else { cost };
+            if reply.allowed > 0 {
+                let taken = if partial { reply.allowed } else { cost };
                 stats.allowed += 1;
                 stats.units += u64::try_from(taken).expect("units");
-                stats.near_limit += u64::from(answer.remaining * 100 < answer.limit * 20);
+                stats.near_limit += u64::from(reply.remaining * 100 < reply.limit * 20);
             } else if named.is_shadow {
                 stats.shadow_denied += 1;
             } else {
@@ -153,7 +153,7 @@ impl Named {
         }
     }
 
-    /// Checks that the primary's statistics are the sum of the answers that its clients received.
+    /// Checks that the primary's statistics are the sum of the replies that its clients received.
     pub fn check(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         let counted = listed(&mut fleet.client, "RL.POLICY STATS").into_iter();
         let touched = counted.filter(|(_, stats)| *stats != Stats::default());

@@ -7,7 +7,7 @@ use redis_throttle_engine::oracle::{
 };
 
 use crate::Counts;
-use crate::key::{Asked, Key, duration};
+use crate::key::{Key, Request, duration};
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
 use support::Random;
 
@@ -34,16 +34,16 @@ impl Form {
         }
     }
 
-    /// Returns the reply that contains the answer of the step.
-    fn reply(self, answer: Answer) -> Value {
+    /// Returns the reply that contains the reply of the step.
+    fn reply(self, reply: Answer) -> Value {
         let never =
             Answer { allowed: 0, limit: 1, remaining: 1, retry_after_ms: -1, reset_after_ms: 0 };
         // The first rule with the longest wait decides.
         let (head, rule, rows) = match self {
-            Self::Alone => return five(answer),
-            Self::InAll => (answer, 1, vec![answer]),
-            Self::InVain if answer.retry_after_ms < 0 => (answer, 1, vec![answer, never]),
-            Self::InVain => (never, 2, vec![answer, never]),
+            Self::Alone => return five(reply),
+            Self::InAll => (reply, 1, vec![reply]),
+            Self::InVain if reply.retry_after_ms < 0 => (reply, 1, vec![reply, never]),
+            Self::InVain => (never, 2, vec![reply, never]),
         };
         let Value::Array(mut fields) = five(head) else { unreachable!("an array") };
         fields.push(Value::Int(rule));
@@ -64,20 +64,20 @@ impl<S: Subject + Windows> Booked<S> {
         Self { subject, key: Key::new(random, subject), model: Reserved::default() }
     }
 
-    /// Draws a call and applies it to the model. Returns the call and its expected answer.
+    /// Draws a call and applies it to the model. Returns the call and its expected reply.
     pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         if self.key.calls >= CALLS_PER_KEY {
             *self = Self::new(random, self.subject);
         }
         self.key.calls += 1;
-        let asked = self.key.ask(random, 16);
-        let limits = asked.limits;
+        let request = self.key.draw_request(random, 16);
+        let limits = request.limits;
         match AnyCall::draw(random, &limits, S::span_us(&limits)) {
             AnyCall::Plain(verb, cost) => {
-                let words = self.key.words(verb, &Asked { cost, ..asked });
+                let words = self.key.words(verb, &Request { cost, ..request });
                 let done = act(&mut self.model, verb, &limits, now_us, cost);
-                counts.add("calls beside reservations", 1);
-                Sent { words, expected: done.map(|(answer, _)| five(answer)) }
+                counts.add("calls next to reservations", 1);
+                Sent { words, expected: done.map(|(reply, _)| five(reply)) }
             }
             AnyCall::Step(id, step) => {
                 let id = format!("job-{id}");
@@ -87,13 +87,13 @@ impl<S: Subject + Windows> Booked<S> {
                     Step::Reserve(hold) => Step::Reserve(Hold { is_shadow: false, ..hold }),
                     step => step,
                 };
-                let words = self.step_words(&id, step, form, asked);
+                let words = self.step_words(&id, step, form, request);
                 let done = take_step(&mut self.model, id.as_bytes(), step, &limits, now_us);
                 counts.add(
-                    match (step, done.as_ref().map_or(-1, |(answer, _)| answer.allowed)) {
+                    match (step, done.as_ref().map_or(-1, |(reply, _)| reply.allowed)) {
                         (_, -1) => "reservations refused",
                         (_, 0) => "reservations denied, expired or unknown",
-                        (Step::Reserve(..), _) => "reservations made",
+                        (Step::Reserve(..), _) => "reservations opened",
                         (Step::Commit(_), _) => "reservations settled",
                         (Step::Cancel, _) => "reservations given up",
                     },
@@ -102,17 +102,17 @@ impl<S: Subject + Windows> Booked<S> {
                 if form != Form::Alone {
                     counts.add("reservations in ALL", 1);
                 }
-                Sent { words, expected: done.ok().map(|(answer, _)| form.reply(answer)) }
+                Sent { words, expected: done.ok().map(|(reply, _)| form.reply(reply)) }
             }
         }
     }
 
-    fn step_words(&self, id: &str, step: Step, form: Form, asked: Asked) -> Vec<String> {
-        let (name, rule) = (&self.key.name, |cost| self.key.rule(&Asked { cost, ..asked }));
+    fn step_words(&self, id: &str, step: Step, form: Form, request: Request) -> Vec<String> {
+        let (name, rule) = (&self.key.name, |cost| self.key.rule(&Request { cost, ..request }));
         let line = match step {
             Step::Reserve(Hold { ttl_us, cost, leave, .. }) => {
                 let verb = leave.map_or(Verb::Decide, Verb::Leaving);
-                let rule = self.key.rule(&Asked { cost, verb, ..asked });
+                let rule = self.key.rule(&Request { cost, verb, ..request });
                 let words = format!("{id} {} {rule}", duration(ttl_us));
                 let of_all = ["RL.ALL".to_owned(), name.clone(), format!("RESERVE {words}")];
                 match form {
@@ -133,12 +133,12 @@ impl<S: Subject + Windows> Booked<S> {
         line.split(' ').map(str::to_owned).collect()
     }
 
-    /// Returns a peek at this key, and its expected answer.
+    /// Returns a peek at this key, and its expected reply.
     pub fn look(&self, now_us: i128) -> Sent {
-        let asked = self.key.ask_for_all(16);
+        let request = self.key.full_request(16);
         let mut model = self.model.clone();
-        let answer = act(&mut model, Verb::Decide, &asked.limits, now_us, asked.cost);
-        let words = self.key.look(&asked);
-        Sent { words, expected: answer.map(|(answer, _)| five(answer)) }
+        let reply = act(&mut model, Verb::Decide, &request.limits, now_us, request.cost);
+        let words = self.key.look(&request);
+        Sent { words, expected: reply.map(|(reply, _)| five(reply)) }
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of a soak: their forms, how they are sent, and their expected answers.
+//! The calls of a soak: their forms, how they are sent, and their expected replies.
 
 use redis::Value;
 use redis_throttle_engine::algorithms::Algorithm;
@@ -10,7 +10,7 @@ use redis_throttle_engine::oracle::{
 use crate::Counts;
 use crate::fleet::Fleet;
 use crate::held::{HOLDERS, Held};
-use crate::key::{Asked, Key, duration};
+use crate::key::{Key, Request, duration};
 use crate::named::Named;
 use crate::reserved::Booked;
 use support::{Random, raw_error};
@@ -34,7 +34,7 @@ const CALL: &str = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
 /// A call, and the reply that is expected.
 pub struct Sent {
     pub words: Vec<String>,
-    /// The expected answer; `None` if the server must refuse the call.
+    /// The expected reply; `None` if the server must refuse the call.
     pub expected: Option<Value>,
 }
 
@@ -110,7 +110,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Draws a call and applies it to the models. Returns the call and its expected answer.
+    /// Draws a call and applies it to the models. Returns the call and its expected reply.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         match random.below(13) {
             0 => self.draw_peek(random, now_us, counts),
@@ -143,12 +143,12 @@ impl Traffic {
 
     fn draw_peek(&self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let key = random.pick(&self.keys);
-        let asked = key.ask(random, self.slots);
+        let request = key.draw_request(random, self.slots);
         let verb = deciding(key, random);
-        let asked = Asked { verb, ..asked };
+        let request = Request { verb, ..request };
         counts.add("calls of PEEK", 1);
         counts.add("calls of PEEK with PARTIAL", verb.is_partial().into());
-        look(key, &asked, now_us)
+        look(key, &request, now_us)
     }
 
     /// Draws a call on one key, in any form.
@@ -157,14 +157,14 @@ impl Traffic {
         let index = random.below(self.keys.len() as u64) as usize;
         let key = &mut self.keys[index];
         key.calls += 1;
-        let asked = key.ask(random, slots);
+        let request = key.draw_request(random, slots);
         let verb = (key.subject.verb)(Verb::draw(random));
-        let asked = Asked { verb, ..asked };
-        let words = key.words(verb, &asked);
-        let done = key.model.act(verb, &asked.limits, now_us, asked.cost);
+        let request = Request { verb, ..request };
+        let words = key.words(verb, &request);
+        let done = key.model.act(verb, &request.limits, now_us, request.cost);
         counts.add("calls of BACKOFF", key.counts_delays().into());
         counts.add(
-            match (verb, done.map(|(answer, wrote)| (answer.allowed, wrote))) {
+            match (verb, done.map(|(reply, wrote)| (reply.allowed, wrote))) {
                 (_, None) => "calls of CHARGE refused",
                 (Verb::Charge, Some((0, _))) => "calls of CHARGE in debt",
                 (Verb::Charge, _) => "calls of CHARGE",
@@ -173,12 +173,12 @@ impl Traffic {
                 (_, Some((0, Wrote::State))) => "repairs while denied",
                 (_, Some((0, _))) if verb.leave().is_some() => "calls denied to leave units",
                 (_, Some((1.., _))) if verb.leave().is_some() => "calls that left units",
-                (Verb::Partly, Some((1.., _))) if asked.cost > 0 => "calls granted in part",
+                (Verb::Partly, Some((1.., _))) if request.cost > 0 => "calls granted in part",
                 _ => "calls decided",
             },
             1,
         );
-        Sent { words, expected: done.map(|(answer, _)| five(answer)) }
+        Sent { words, expected: done.map(|(reply, _)| five(reply)) }
     }
 
     /// Draws a call with several rules, mostly with few.
@@ -188,12 +188,13 @@ impl Traffic {
         let chosen = (0..=random.below(most as u64))
             .map(|_| left.swap_remove(random.below(left.len() as u64) as usize));
         let chosen: Vec<_> = chosen.collect();
-        let asked = chosen.iter().map(|at| self.keys[*at].ask(random, self.slots)).collect();
+        let requests =
+            chosen.iter().map(|at| self.keys[*at].draw_request(random, self.slots)).collect();
         if random.below(4) == 0 {
             counts.add("calls of PEEKALL", 1);
-            return self.several("RL.PEEKALL", &chosen, asked, now_us).0;
+            return self.several("RL.PEEKALL", &chosen, requests, now_us).0;
         }
-        let (sent, models) = self.several("RL.ALL", &chosen, asked, now_us);
+        let (sent, models) = self.several("RL.ALL", &chosen, requests, now_us);
         let allowed = matches!(&sent.expected, Some(Value::Array(all)) if all[0] != Value::Int(0));
         counts.add(if allowed { "calls of ALL allowed" } else { "calls of ALL denied" }, 1);
         for (at, model) in chosen.into_iter().zip(models) {
@@ -203,19 +204,19 @@ impl Traffic {
         sent
     }
 
-    /// Applies a call with several rules to the models. Returns the call and its expected answer.
+    /// Applies a call with several rules to the models. Returns the call and its expected reply.
     fn several(
         &self,
         command: &str,
         chosen: &[usize],
-        asked: Vec<Asked>,
+        requests: Vec<Request>,
         now_us: i128,
     ) -> (Sent, Vec<Box<dyn AnyOracle>>) {
-        let keys = || chosen.iter().map(|at| &self.keys[*at]).zip(&asked);
+        let keys = || chosen.iter().map(|at| &self.keys[*at]).zip(&requests);
         let parts: Vec<Part<'_>> =
-            keys().map(|(key, asked)| (&*key.model, asked.limits, asked.cost)).collect();
+            keys().map(|(key, request)| (&*key.model, request.limits, request.cost)).collect();
         let (together, models) = act_all(&parts, now_us);
-        let pairs = keys().flat_map(|(key, asked)| [key.name.clone(), key.rule(asked)]);
+        let pairs = keys().flat_map(|(key, request)| [key.name.clone(), key.rule(request)]);
         let words = [command.to_owned()].into_iter().chain(pairs).collect();
         let number = Value::Int(together.rule as i64);
         let rows = together.rows.iter().map(|row| five(*row));
@@ -243,22 +244,23 @@ impl Traffic {
         self.named.begin(fleet);
     }
 
-    /// Checks that the primary's statistics agree with the calls that its clients made.
+    /// Checks that the primary's statistics agree with the calls of its clients.
     pub fn check_statistics(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         self.named.check(fleet, counts)
     }
 
-    /// Checks that PEEK and PEEKALL answer the same on the replica as on the primary, once the
+    /// Checks that PEEK and PEEKALL return the same on the replica as on the primary, once the
     /// replica has received all writes.
     pub fn check_replica(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         fleet.wait();
         let now_us = fleet.now_us();
         let mut sent: Vec<_> =
-            self.keys.iter().map(|key| look(key, &key.ask_for_all(self.slots), now_us)).collect();
+            self.keys.iter().map(|key| look(key, &key.full_request(self.slots), now_us)).collect();
         let places: Vec<_> = (0..self.keys.len()).collect();
         for chosen in places.chunks(RULES_MAX) {
-            let asked = chosen.iter().map(|at| self.keys[*at].ask_for_all(self.slots)).collect();
-            sent.push(self.several("RL.PEEKALL", chosen, asked, now_us).0);
+            let requests =
+                chosen.iter().map(|at| self.keys[*at].full_request(self.slots)).collect();
+            sent.push(self.several("RL.PEEKALL", chosen, requests, now_us).0);
         }
         sent.extend(self.held.iter().map(|held| held.look(now_us)));
         sent.extend([self.windows.look(now_us), self.quotas.look(now_us)]);
@@ -278,20 +280,20 @@ fn deciding(key: &Key, random: &mut Random) -> Verb {
 }
 
 /// Returns a peek at a key, which does not change the key's model.
-fn look(key: &Key, asked: &Asked, now_us: i128) -> Sent {
-    let answer = key.model.copy().act(asked.verb, &asked.limits, now_us, asked.cost);
-    Sent { words: key.look(asked), expected: answer.map(|(answer, _)| five(answer)) }
+fn look(key: &Key, request: &Request, now_us: i128) -> Sent {
+    let reply = key.model.copy().act(request.verb, &request.limits, now_us, request.cost);
+    Sent { words: key.look(request), expected: reply.map(|(reply, _)| five(reply)) }
 }
 
-fn integers(answer: Answer) -> [Value; 5] {
-    let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = answer;
+fn integers(reply: Answer) -> [Value; 5] {
+    let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = reply;
     [allowed, limit, remaining, retry_after_ms, reset_after_ms]
         .map(|number| Value::Int(number.try_into().expect("a number of 64 bits")))
 }
 
-/// Returns an answer as an array of five integers.
-pub fn five(answer: Answer) -> Value {
-    Value::Array(integers(answer).into())
+/// Returns a reply as an array of five integers.
+pub fn five(reply: Answer) -> Value {
+    Value::Array(integers(reply).into())
 }
 
 fn scripted(words: Vec<String>) -> Vec<String> {
