@@ -257,7 +257,7 @@ fn sources_in_other_languages_have_the_same_limits() {
             // Java cannot break an import.
             let is_import = path.ends_with(".java") && line.starts_with("import ");
             let line = if is_import { "" } else { line };
-            // gofmt indents with tabs, which are shown as four columns.
+            // gofmt indents with tabs, which count as four columns.
             let columns = line.chars().count() + 3 * line.matches('\t').count();
             assert!(columns <= 100, "{path}:{} has {columns}", number + 1);
         }

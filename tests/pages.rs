@@ -224,11 +224,11 @@ fn readme_shows_the_examples_of_the_clients_pages() {
     let readme = &pages[Path::new("README.md")];
     for (language, page) in [("python", "python.md"), ("js", "node.md"), ("rust", "rust.md")] {
         let page = Path::new("docs/clients").join(page);
-        let shown = blocks(readme, language);
-        assert_eq!(shown.len(), 1, "README.md has one example in {language}");
-        let lines = shown[0].lines().filter(|line| !line.is_empty()).count();
+        let examples = blocks(readme, language);
+        assert_eq!(examples.len(), 1, "README.md has one example in {language}");
+        let lines = examples[0].lines().filter(|line| !line.is_empty()).count();
         assert!(lines <= 14, "the example in {language} has {lines} lines");
-        assert!(pages[&page].contains(shown[0]), "{} has another one", page.display());
+        assert!(pages[&page].contains(examples[0]), "{} has another one", page.display());
     }
 }
 
@@ -260,10 +260,10 @@ fn envoy_on_the_page_of_the_gateway_is_configured_as_in_the_example() {
     let page = &pages()[Path::new("docs/gateway.md")];
     let example = fs::read_to_string(root().join("examples/envoy/envoy.yaml")).expect("an example");
     let mut lines = example.lines().map(str::trim);
-    let shown = blocks(page, "yaml").into_iter().filter(|block| !block.starts_with("domain: "));
-    let shown: Vec<_> = shown.flat_map(str::lines).map(str::trim).collect();
-    assert!(shown.len() >= 20, "{shown:?}");
-    for line in shown {
+    let blocks = blocks(page, "yaml").into_iter().filter(|block| !block.starts_with("domain: "));
+    let of_page: Vec<_> = blocks.flat_map(str::lines).map(str::trim).collect();
+    assert!(of_page.len() >= 20, "{of_page:?}");
+    for line in of_page {
         assert!(lines.any(|other| other == line), "{line}");
     }
 }
@@ -325,8 +325,8 @@ fn page_on_http_agrees_with_the_cases_that_the_clients_check() {
         let title = format!("`{}`", text_of(body, "title"));
         assert!(row.is_some_and(|row| row.contains(&title)), "{status} {title}");
     }
-    let shown = Yaml::load_from_str(blocks(page, "json")[0]).expect("JSON").remove(0);
-    assert_eq!(shown, problems[0]["expect"]["body"]);
+    let example = Yaml::load_from_str(blocks(page, "json")[0]).expect("JSON").remove(0);
+    assert_eq!(example, problems[0]["expect"]["body"]);
 
     let headers = cases["headers"].as_sequence().expect("headers");
     for at in [0, 1] {

@@ -176,9 +176,9 @@ fn decided(reply: &Value, rules: usize) -> ([i64; 5], i64) {
     if rules == 1 {
         return (integers(reply).unwrap_or_else(|| panic!("no decision: {reply:?}")), 0);
     }
-    let answer = support::several::answer(reply);
-    let answer = answer.unwrap_or_else(|| panic!("no decision by several rules: {reply:?}"));
-    (answer.five, answer.rule - 1)
+    let decision = support::several::decision_of(reply);
+    let decision = decision.unwrap_or_else(|| panic!("no decision by several rules: {reply:?}"));
+    (decision.five, decision.rule - 1)
 }
 
 /// Makes the calls of a timeline on the server and compares each reply, and the units left at the

@@ -94,11 +94,11 @@ fn module() -> PathBuf {
     dist().parent().expect("a target directory").join("release/libredis_throttle.so")
 }
 
-/// Asserts that a server with this module answers calls and reports the module's version.
+/// Asserts that a server with this module decides calls and reports the module's version.
 fn assert_decides(module: &Path) {
     let server = Server::start(module, "");
-    assert_eq!(server.ask(&["RL.GCRA", "user:42", "6", "10", "60"]), "1\n6\n5\n0\n6000\n");
-    let info = server.ask(&["INFO", "rl"]);
+    assert_eq!(server.call(&["RL.GCRA", "user:42", "6", "10", "60"]), "1\n6\n5\n0\n6000\n");
+    let info = server.call(&["INFO", "rl"]);
     assert!(info.contains(&format!("\nrl_version:{VERSION}\r\n")), "{info}");
 }
 

@@ -16,7 +16,7 @@ fn below<'text>(text: &'text str, start: &str) -> Vec<&'text str> {
 }
 
 #[test]
-fn server_of_the_manifest_is_ready_and_answers_each_user() {
+fn server_of_the_manifest_is_ready_and_replies_to_each_user() {
     let manifest = text(repository().join("deploy/kubernetes/redis-throttle.yaml"));
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().display().to_string();
@@ -46,12 +46,12 @@ fn server_of_the_manifest_is_ready_and_answers_each_user() {
     assert_eq!(words[0], "valkey-cli");
     let arguments = ["-p", server.port(), "--no-auth-warning"];
     run("redis-cli", &[&arguments, &words[1..]].concat(), &repository());
-    let ask = |user: &str, password: &str, call: &str| {
+    let call_as = |user: &str, password: &str, line: &str| {
         let user = ["--user", user, "--pass", password];
-        let words: Vec<_> = call.split(' ').collect();
+        let words: Vec<_> = line.split(' ').collect();
         run("redis-cli", &[&arguments[..], &user, &words].concat(), &repository())
     };
-    assert_eq!(ask("app", "APP", "RL.GCRA rl:user:42 6 10 60"), "1\n6\n5\n0\n6000\n");
-    assert!(ask("metrics", "METRICS", "RL.METRICS").contains("\nrl_build_info{"));
-    assert!(ask("metrics", "METRICS", "RL.GCRA rl:user:42 6 10 60").starts_with("NOPERM"));
+    assert_eq!(call_as("app", "APP", "RL.GCRA rl:user:42 6 10 60"), "1\n6\n5\n0\n6000\n");
+    assert!(call_as("metrics", "METRICS", "RL.METRICS").contains("\nrl_build_info{"));
+    assert!(call_as("metrics", "METRICS", "RL.GCRA rl:user:42 6 10 60").starts_with("NOPERM"));
 }

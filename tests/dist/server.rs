@@ -1,4 +1,4 @@
-//! A real server that a test starts, asks through `redis-cli` and stops.
+//! A real server that a test starts, calls through `redis-cli` and stops.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -53,13 +53,10 @@ impl Server {
         let address = address.map(str::to_owned).collect();
         let mut server = Self { process, address, _folder: folder };
         let started = Instant::now();
-        while server.ask(&["PING"]) != "PONG\n" {
+        while server.call(&["PING"]) != "PONG\n" {
             let has_ended = server.process.try_wait().expect("a child can be waited for").is_some();
             let log = fs::read_to_string(&log).unwrap_or_default();
-            assert!(
-                !has_ended && started.elapsed() < DEADLINE,
-                "the server does not answer: {log}"
-            );
+            assert!(!has_ended && started.elapsed() < DEADLINE, "the server does not reply: {log}");
             thread::sleep(Duration::from_millis(20));
         }
         server
@@ -71,7 +68,7 @@ impl Server {
     }
 
     /// Sends a command with `redis-cli`, and returns what it prints.
-    pub fn ask(&self, words: &[&str]) -> String {
+    pub fn call(&self, words: &[&str]) -> String {
         let output = Command::new("redis-cli").args(&self.address).args(words).output();
         String::from_utf8_lossy(&output.expect("redis-cli").stdout).into_owned()
     }
@@ -79,8 +76,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process may be a script around the server, so the server is asked to end.
-        self.ask(&["SHUTDOWN", "NOSAVE"]);
+        // The process may be a script around the server, so the server itself has to end.
+        self.call(&["SHUTDOWN", "NOSAVE"]);
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,5 +1,5 @@
 //! Black-box tests. Each test starts its own server, calls it through a client library, and knows
-//! the module only by its answers.
+//! the module only by its replies.
 
 mod calls {
     mod bans;

@@ -19,25 +19,25 @@
 
 /*
  * The instant at which the monotonic clock stops, longer than any machine has run: all timers of the
- * server fire once, and then none does. When the real time is shown again, the monotonic clock
- * continues from here, and timers fire as usual.
+ * server fire once, and then none does. When the clock follows the real time again, the monotonic
+ * clock continues from here, and timers fire as usual.
  */
 #define STANDS_AT_S 1000000000
 
-static volatile int64_t *shown_us;
+static volatile int64_t *fixed_us;
 static volatile int has_stood;
 
 __attribute__((constructor)) static void open_clock(void) {
     const char *path = getenv("RL_TEST_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
-    void *map = mmap(NULL, sizeof *shown_us, PROT_READ, MAP_SHARED, file, 0);
+    void *map = mmap(NULL, sizeof *fixed_us, PROT_READ, MAP_SHARED, file, 0);
     close(file);
-    if (map != MAP_FAILED) shown_us = map;
+    if (map != MAP_FAILED) fixed_us = map;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
-    int64_t us = shown_us ? *shown_us : 0;
+    int64_t us = fixed_us ? *fixed_us : 0;
     if (us != 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
         time->tv_sec = us / 1000000;
         time->tv_nsec = us % 1000000 * 1000;

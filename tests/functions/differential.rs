@@ -8,7 +8,7 @@ use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::oracle::example;
 
 use crate::clock::Clock;
-use crate::library::{Asked, Form, Library};
+use crate::library::{Form, Library, Request};
 use crate::schedule;
 use crate::steps::{Lane, Outcomes, Scene, Step, Word};
 use crate::words::{KINDS, Kind};
@@ -39,7 +39,7 @@ fn calls() -> u64 {
     number.parse().unwrap_or_else(|_| panic!("RL_DIFFERENTIAL_CALLS={number} is no number"))
 }
 
-/// Plays schedules until they have made this many calls.
+/// Plays schedules until they have sent this many calls.
 fn play(
     name: &str,
     usual_seed: u64,
@@ -66,7 +66,7 @@ fn play(
     outcomes
 }
 
-/// Plays schedules with these rules until they have made this many calls.
+/// Plays schedules with these rules until they have sent this many calls.
 fn run(
     name: &str,
     usual_seed: u64,
@@ -99,9 +99,9 @@ fn run_algorithm(algorithm: Algorithm) {
     }
     let (_server, mut client, _clock) = Clock::start(Server::setup());
     let library = Library::load(&mut client);
-    let asked = Asked::line(&format!("{} k {}", algorithm.name(), example(algorithm)));
+    let request = Request::line(&format!("{} k {}", algorithm.name(), example(algorithm)));
     for form in [Form::Function, Form::Script] {
-        let reply = client.call(&asked.call(form, &library));
+        let reply = client.call(&request.call(form, &library));
         let error = raw_error(&reply).unwrap_or_else(|| panic!("{algorithm:?}: {reply:?}"));
         assert!(error.ends_with("needs the redis-throttle module"), "{algorithm:?}: {error}");
     }
@@ -160,12 +160,12 @@ fn key_used_by_module_and_library_equals_a_key_of_the_module_alone() {
 /// deleted.
 #[test]
 fn release_shortens_the_expiry_in_the_library_as_in_the_module() {
-    let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
+    let call = |line: &str| Step::Call(Request::line(line), Form::Script);
     let mut steps = vec![Step::Clock(BASE_US)];
-    steps.extend(["LEASE k a 40 366d", "LEASE k b 40 80"].map(ask));
-    steps.extend((0..30).map(|holder| ask(&format!("LEASE k h{holder} 40 1"))));
+    steps.extend(["LEASE k a 40 366d", "LEASE k b 40 80"].map(call));
+    steps.extend((0..30).map(|holder| call(&format!("LEASE k h{holder} 40 1"))));
     steps.push(Step::Clock(BASE_US + 1_200_000));
-    steps.extend(["RELEASE k a", "RELEASE k b", "PEEK k LEASE a 40 1", "RELEASE k b"].map(ask));
+    steps.extend(["RELEASE k a", "RELEASE k b", "PEEK k LEASE a 40 1", "RELEASE k b"].map(call));
     let (_server, mut client, clock) = Clock::start(Server::setup());
     let library = Library::load(&mut client);
     for lanes in [&TWINS[..], &CROSSING] {
@@ -181,7 +181,7 @@ const JUST_TOO_LONG: &str = "17469713 1 180.641777";
 /// states with the largest numbers.
 #[test]
 fn library_equals_the_module_at_every_bound() {
-    let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
+    let call = |line: &str| Step::Call(Request::line(line), Form::Script);
     let store = |key: &str, kind: u8, numbers: &[u64]| {
         let packed = numbers.iter().flat_map(|number| {
             assert!(*number > u64::from(u32::MAX) || *number == 4_294_967_295);
@@ -202,26 +202,26 @@ fn library_equals_the_module_at_every_bound() {
         // A backoff whose delay has doubled up to its maximum, and whose last attempt was an hour
         // ago.
         store("b", 0xf7, &[now_us - 3_600_000_000, 4_294_967_295]),
-        ask("PEEK b BACKOFF 3 1s 1m 2h"),
-        ask("BACKOFF b 3 1s 1m 2h"),
-        ask("CHARGE b BACKOFF 3 1s 1m 2h"),
-        ask("REFUND b BACKOFF 3 1s 1m 2h"),
+        call("PEEK b BACKOFF 3 1s 1m 2h"),
+        call("BACKOFF b 3 1s 1m 2h"),
+        call("CHARGE b BACKOFF 3 1s 1m 2h"),
+        call("REFUND b BACKOFF 3 1s 1m 2h"),
     ];
     // The largest counts of two windows, read by rules with other windows.
     for (previous, current) in [(most, most), (most, most - 1), (most - 1, most)] {
         steps.push(store("s", 0xfe, &[now_us - 1, previous, current]));
         for rule in ["1000000000000 366d", "999999999999 7d COST 3", "7 1"] {
             steps.extend([
-                ask(&format!("PEEK s SLIDING {rule}")),
-                ask(&format!("SLIDING s {rule}")),
+                call(&format!("PEEK s SLIDING {rule}")),
+                call(&format!("SLIDING s {rule}")),
             ]);
-            steps.push(ask(&format!("REFUND s SLIDING {rule}")));
+            steps.push(call(&format!("REFUND s SLIDING {rule}")));
         }
     }
     for name in ["TOKENBUCKET", "LEAKYBUCKET", "GCRA"] {
         // A refill of 36,525 days, and one of a microsecond more; the maximum rate, and one more.
         let rules = ["36525 1 1d", "36526 1 1d", JUST_TOO_LONG, "1 1000000 1ms", "1 1000001 1ms"];
-        steps.extend(rules.map(|rule| ask(&format!("{name} {name} {rule}"))));
+        steps.extend(rules.map(|rule| call(&format!("{name} {name} {rule}"))));
     }
     let (_server, mut client, clock) = Clock::start(Server::setup());
     let library = Library::load(&mut client);

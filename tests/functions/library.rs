@@ -22,13 +22,13 @@ pub const FORMS: [Form; 3] = [Form::Module, Form::Function, Form::Script];
 /// A call in any form: a command without `RL.`, its keys, and the arguments after them. If it has
 /// several rules, each key has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct Request {
     pub verb: Vec<u8>,
     pub keys: Call,
     pub arguments: Call,
 }
 
-impl Asked {
+impl Request {
     /// Parses a line such as `GCRA user:42 6 10 60`, which has no `RL.`.
     pub fn line(line: &str) -> Self {
         let mut words = line.split(' ').map(|word| word.as_bytes().to_vec());

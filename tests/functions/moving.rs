@@ -1,10 +1,10 @@
 //! Moves live keys from a server without the module to one with the module, and back.
 
 use crate::clock::Clock;
-use crate::library::{Asked, Form, Library};
+use crate::library::{Form, Library, Request};
 use support::{BASE_US, Client, Server, integers};
 
-/// The calls that are made before and after each move.
+/// The calls before and after each move.
 const CALLS: [&str; 12] = [
     "GCRA g 6 10 60",
     "FIXED f 6 60",
@@ -70,11 +70,11 @@ fn key_that_is_moved_repeatedly_decides_as_one_that_always_had_the_module() {
             clock.set(&mut client, now_us);
             other_clock.set(&mut of_stayed, now_us);
             for line in CALLS {
-                let asked = Asked::line(line);
-                let told = integers(&client.call(&asked.call(form, &library)));
-                let expected = integers(&of_stayed.call(&asked.call(Form::Module, &library)));
-                assert!(told.is_some(), "{line}");
-                assert_eq!(told, expected, "{line}, leg {leg}, round {round}");
+                let request = Request::line(line);
+                let reply = integers(&client.call(&request.call(form, &library)));
+                let expected = integers(&of_stayed.call(&request.call(Form::Module, &library)));
+                assert!(reply.is_some(), "{line}");
+                assert_eq!(reply, expected, "{line}, leg {leg}, round {round}");
             }
             now_us += 1_700_000;
         }

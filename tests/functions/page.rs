@@ -44,13 +44,13 @@ fn run(block: &str, places: &[Place]) {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("a shell");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let is_well = output.status.success() && !told.lines().any(|line| line.contains("ERR "));
-    assert!(is_well, "{block}\n{told}{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let is_well = output.status.success() && !printed.lines().any(|line| line.contains("ERR "));
+    assert!(is_well, "{block}\n{printed}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
-fn page_shows_the_answers_of_real_servers() {
+fn page_shows_the_replies_of_real_servers() {
     let mut places = [Place::start("", "7777", false), Place::start("new", "7778", true)];
     let mut now_us = BASE_US;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/without-the-module.md");

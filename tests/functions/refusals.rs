@@ -3,16 +3,16 @@
 
 use redis::Value;
 
-use crate::library::{Asked, Form, Library, script, source};
+use crate::library::{Form, Library, Request, script, source};
 use crate::servers::{CALLS, call_all, plain};
 use support::{Server, integers, raw_error, replica_of};
 
 #[test]
-fn replica_answers_reads_and_refuses_the_other_calls() {
+fn replica_serves_reads_and_refuses_the_other_calls() {
     let primary = plain();
     let mut client = primary.client();
     let library = Library::load(&mut client);
-    client.call(&Asked::line("GCRA g 6 10 60").call(Form::Function, &library));
+    client.call(&Request::line("GCRA g 6 10 60").call(Form::Function, &library));
     let replica = replica_of(&primary);
     let mut client = replica.client();
     let before = client.contents();
@@ -25,7 +25,7 @@ fn replica_answers_reads_and_refuses_the_other_calls() {
     }
     let refused = client.error("FCALL rl_gcra 1 g 6 10 60");
     assert!(refused.starts_with("READONLY "), "{refused}");
-    let peeked = client.call(&Asked::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
+    let peeked = client.call(&Request::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
     // The server does not send EVAL scripts to replicas.
     let is_missing = raw_error(&peeked).is_some_and(|error| error.starts_with("NOSCRIPT"));
     assert!(is_missing || integers(&peeked).is_some(), "{peeked:?}");
@@ -44,17 +44,17 @@ fn without_memory_functions_are_refused_exactly_like_commands() {
     let library = Library::load(&mut client);
     for form in [Form::Module, Form::Function] {
         for line in CALLS {
-            let asked = Asked::line(line).with_suffix(&format!(":{form:?}"));
-            client.call(&asked.call(form, &library));
+            let request = Request::line(line).with_suffix(&format!(":{form:?}"));
+            client.call(&request.call(form, &library));
         }
     }
     client.ok("CONFIG SET maxmemory 1");
     let peeks = ["PEEK g GCRA 6 10 60", "REFUND f FIXED 6 60", "CHARGE f FIXED 6 60", "BLOCK f 1h"];
     for line in CALLS.iter().chain(&peeks) {
         let refused = [Form::Module, Form::Function].map(|form| {
-            let asked = Asked::line(line).with_suffix(&format!(":{form:?}"));
+            let request = Request::line(line).with_suffix(&format!(":{form:?}"));
             let before = client.contents();
-            let error = raw_error(&client.call(&asked.call(form, &library)));
+            let error = raw_error(&client.call(&request.call(form, &library)));
             if error.is_some() {
                 assert_eq!(client.contents(), before, "{line}: {error:?}");
             }
@@ -79,17 +79,17 @@ fn without_memory_the_script_allows_no_call_that_it_cannot_store() {
     client.ok("CONFIG SET maxmemory 1");
     let before = client.contents();
     for line in CALLS.iter().filter(|line| !line.starts_with("RELEASE")) {
-        let reply = client.call(&Asked::line(line).call(Form::Script, &library));
+        let reply = client.call(&Request::line(line).call(Form::Script, &library));
         let is_refused = raw_error(&reply).is_some_and(|error| error.starts_with("OOM "));
         let is_denied = matches!(&reply, Value::Array(five) if five[0] == Value::Int(0));
         assert!(is_refused || is_denied, "{line}: {reply:?}");
     }
-    let peeked = client.call(&Asked::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
+    let peeked = client.call(&Request::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
     assert!(integers(&peeked).is_some(), "{peeked:?}");
-    let banned = client.call(&Asked::line("BLOCK g 1h").call(Form::Script, &library));
+    let banned = client.call(&Request::line("BLOCK g 1h").call(Form::Script, &library));
     assert!(raw_error(&banned).is_some_and(|error| error.starts_with("OOM ")), "{banned:?}");
     assert_eq!(client.contents(), before);
-    let released = client.call(&Asked::line("RELEASE h job-1").call(Form::Script, &library));
+    let released = client.call(&Request::line("RELEASE h job-1").call(Form::Script, &library));
     assert_eq!(released, Value::Int(1), "a full server makes no holder keep what it gives back");
 }
 
@@ -111,24 +111,24 @@ fn denied_peeked_and_invalid_calls_change_and_send_nothing() {
     for form in [Form::Function, Form::Script] {
         for line in rules {
             client.run("DEL k {k} {k}:2");
-            let asked = Asked::line(line);
-            let allowed = client.call(&asked.call(form, &library));
+            let request = Request::line(line);
+            let allowed = client.call(&request.call(form, &library));
             assert_eq!(integers(&allowed).map(|five| five[0]), Some(1), "{line}");
             stream.effects(&mut client);
             let before = (client.snapshot("k"), client.changes());
             let rule = line.replacen(" k ", " ", 1);
             let quiet = [
-                asked.clone(),
-                Asked::line(&format!("PEEK k {rule}")),
-                Asked::line(&format!("{line} COST")),
-                Asked::several("PEEKALL", &[("{k}:2", "GCRA 1 1 1h"), ("k", &rule)]),
-                Asked::several("ALL", &[("{k}:2", "GCRA 1 1 1h"), ("k", &rule)]),
+                request.clone(),
+                Request::line(&format!("PEEK k {rule}")),
+                Request::line(&format!("{line} COST")),
+                Request::several("PEEKALL", &[("{k}:2", "GCRA 1 1 1h"), ("k", &rule)]),
+                Request::several("ALL", &[("{k}:2", "GCRA 1 1 1h"), ("k", &rule)]),
             ];
-            for asked in quiet {
-                let reply = client.call(&asked.call(form, &library));
+            for request in quiet {
+                let reply = client.call(&request.call(form, &library));
                 let denied = matches!(&reply, Value::Array(five) if five[0] == Value::Int(0));
-                assert!(denied || raw_error(&reply).is_some(), "{asked:?}: {reply:?}");
-                assert_eq!((client.snapshot("k"), client.changes()), before, "{asked:?}");
+                assert!(denied || raw_error(&reply).is_some(), "{request:?}: {reply:?}");
+                assert_eq!((client.snapshot("k"), client.changes()), before, "{request:?}");
             }
             assert_eq!(stream.effects(&mut client), Vec::<Vec<Vec<u8>>>::new(), "{line}");
             assert_eq!(client.integer("EXISTS {k}:2"), 0, "{line}");
@@ -167,20 +167,20 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
         ("a key with reservations", "BLOCK held 1h"),
         ("a key with reservations", "BLOCK planned 1h"),
     ];
-    let rows = rows.map(|(what, line)| (what, Asked::line(line)));
+    let rows = rows.map(|(what, line)| (what, Request::line(line)));
     let several = [
         ("rule 2: QUOTA", "QUOTA 10 day"),
         ("rule 2: USE", "USE search"),
         ("rule 2: RESERVE", "RESERVE job-1 60 FIXED 10 60"),
     ];
     let several = several.map(|(what, rule)| {
-        (what, Asked::several("ALL", &[("{k}", "GCRA 6 10 60"), ("{k}:2", rule)]))
+        (what, Request::several("ALL", &[("{k}", "GCRA 6 10 60"), ("{k}:2", rule)]))
     });
-    for (what, asked) in rows.into_iter().chain(several) {
+    for (what, request) in rows.into_iter().chain(several) {
         for form in [Form::Function, Form::Script] {
-            let refused = raw_error(&client.call(&asked.call(form, &library)));
+            let refused = raw_error(&client.call(&request.call(form, &library)));
             let expected = format!("ERR {what} needs the redis-throttle module");
-            assert_eq!(refused, Some(expected), "{asked:?}");
+            assert_eq!(refused, Some(expected), "{request:?}");
         }
     }
     let foreign = client.error("FCALL rl_fixed 1 month 10 60");
@@ -200,11 +200,11 @@ fn call_with_the_wrong_number_of_keys_is_an_error() {
     }
     for keys in [&[][..], &["a", "b"]] {
         let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>();
-        let asked = Asked { keys, ..Asked::line("GCRA k 6 10 60") };
-        let refused = raw_error(&client.call(&asked.call(Form::Script, &library)));
-        assert!(refused.is_some_and(|e| e.starts_with("ERR wrong number of ")), "{asked:?}");
+        let request = Request { keys, ..Request::line("GCRA k 6 10 60") };
+        let refused = raw_error(&client.call(&request.call(Form::Script, &library)));
+        assert!(refused.is_some_and(|e| e.starts_with("ERR wrong number of ")), "{request:?}");
     }
-    let unknown = Asked::line("NOTHING k 1").call(Form::Script, &library);
+    let unknown = Request::line("NOTHING k 1").call(Form::Script, &library);
     assert!(raw_error(&client.call(&unknown)).is_some_and(|e| e.starts_with("ERR unknown ")));
     assert_eq!(client.integer("DBSIZE"), 0);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 
-use crate::library::{Asked, Form, Library, script, source};
+use crate::library::{Form, Library, Request, script, source};
 use crate::servers::{CALLS, plain};
 use support::{Client, Server, raw_error};
 
@@ -31,8 +31,8 @@ fn user(server: &Server, admin: &mut Client, commands: &[String]) -> Client {
     client
 }
 
-fn on_app(line: &str) -> Asked {
-    Asked::line(&line.replacen(' ', " app:", 1))
+fn on_app(line: &str) -> Request {
+    Request::line(&line.replacen(' ', " app:", 1))
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn user_needs_the_function_its_keys_and_the_commands_that_it_calls() {
         for line in CALLS {
             let reply = enough.call(&on_app(line).call(form, &library));
             assert!(raw_error(&reply).is_none(), "{line}: {reply:?}");
-            let stranger = Asked::line(&line.replacen(' ', " other:", 1));
+            let stranger = Request::line(&line.replacen(' ', " other:", 1));
             let reply = enough.call(&stranger.call(form, &library));
             let refused = raw_error(&reply).expect("an error");
             assert!(refused.starts_with("NOPERM"), "{stranger:?}: {refused}");
@@ -148,8 +148,8 @@ fn missing_permission_for_one_of_several_rules_allows_nothing_and_leaves_no_key_
         let mut client = user(&server, &mut admin, &rest);
         admin.ok("FLUSHALL");
         // With this state, the script only appends to a log.
-        admin.call(&Asked::line("SLIDINGLOG app:{7}:l 9 60").call(Form::Function, &library));
-        let call = Asked::several("ALL", &rules).call(Form::Function, &library);
+        admin.call(&Request::line("SLIDINGLOG app:{7}:l 9 60").call(Form::Function, &library));
+        let call = Request::several("ALL", &rules).call(Form::Function, &library);
         for _ in 0..12 {
             let reply = client.call(&call);
             let is_denied = matches!(&reply, Value::Array(fields) if fields[0] == Value::Int(0));

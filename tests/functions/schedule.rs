@@ -1,7 +1,7 @@
 //! Random schedules: calls in every form on a few keys, whose limits change, on a clock that moves
 //! forward, stops and steps back, while another client changes the keys.
 
-use crate::library::{Asked, Call, FORMS};
+use crate::library::{Call, FORMS, Request};
 use crate::steps::{Step, Word};
 use redis_throttle_engine::algorithms::Algorithm;
 
@@ -75,7 +75,7 @@ pub fn long(random: &mut Random, kind: Kind) -> Vec<Step> {
                 _ if is_small => of_small_log(random),
                 _ => of_log(random, refunds),
             };
-            steps.push(Step::Ask(Asked::line(&line), *random.pick(&FORMS)));
+            steps.push(Step::Call(Request::line(&line), *random.pick(&FORMS)));
         }
         now_us += match random.below(60) {
             0 => 20_000_000,
@@ -102,7 +102,7 @@ pub fn charged(random: &mut Random) -> Vec<Step> {
             15..35 => format!("REFUND k SLIDINGLOG {rule} COST {}", 1 + random.below(3)),
             _ => format!("CHARGE k SLIDINGLOG {rule} COST 2"),
         };
-        steps.push(Step::Ask(Asked::line(&line), *random.pick(&FORMS)));
+        steps.push(Step::Call(Request::line(&line), *random.pick(&FORMS)));
         now_us += match random.below(6_000) {
             0 => 61_000_000,
             1 => -70_000_000,
@@ -220,8 +220,8 @@ fn single(random: &mut Random, subjects: &[Subject], kinds: &[Kind]) -> Step {
     if random.below(12) == 0 {
         words::spoil(random, &mut arguments);
     }
-    let asked = Asked { verb: verb.into(), keys: vec![subject.key.clone()], arguments };
-    Step::Ask(asked, *random.pick(&FORMS))
+    let request = Request { verb: verb.into(), keys: vec![subject.key.clone()], arguments };
+    Step::Call(request, *random.pick(&FORMS))
 }
 
 /// Returns a call that bans a key, mostly for about as long as its state stays valid.
@@ -235,8 +235,8 @@ fn ban(random: &mut Random, subject: &Subject) -> Step {
     if random.below(12) == 0 {
         words::spoil(random, &mut arguments);
     }
-    let asked = Asked { verb: b"BLOCK".to_vec(), keys: vec![subject.key.clone()], arguments };
-    Step::Ask(asked, *random.pick(&FORMS))
+    let request = Request { verb: b"BLOCK".to_vec(), keys: vec![subject.key.clone()], arguments };
+    Step::Call(request, *random.pick(&FORMS))
 }
 
 /// Returns a call with several rules.
@@ -271,8 +271,8 @@ fn several(random: &mut Random, subjects: &[Subject]) -> Step {
         rules.pop();
     }
     let verb = *random.pick(&["ALL", "ALL", "PEEKALL"]);
-    let asked = Asked { verb: verb.into(), keys, arguments: rules };
-    Step::Ask(asked, *random.pick(&FORMS))
+    let request = Request { verb: verb.into(), keys, arguments: rules };
+    Step::Call(request, *random.pick(&FORMS))
 }
 
 /// Returns a command that deletes a key.

@@ -2,7 +2,7 @@
 
 use redis::{PushKind, Value};
 
-use crate::library::{Asked, FORMS, Form, Library, script, source};
+use crate::library::{FORMS, Form, Library, Request, script, source};
 use support::cluster::Cluster;
 use support::{Client, Server, integers, raw_error, replica_of, text, wait_for_offset};
 
@@ -27,19 +27,19 @@ pub const CALLS: [&str; 16] = [
 ];
 
 /// Returns a call with several rules, on keys of one slot.
-fn all(verb: &str) -> Asked {
-    Asked::several(verb, &[("{7}:u", "GCRA 6 10 60"), ("{7}:t", "FIXED 8 60 COST 4")])
+fn all(verb: &str) -> Request {
+    Request::several(verb, &[("{7}:u", "GCRA 6 10 60"), ("{7}:t", "FIXED 8 60 COST 4")])
 }
 
 pub fn call_all(client: &mut Client, library: &Library, form: Form) {
-    let each = CALLS.iter().map(|line| Asked::line(line)).chain([all("ALL")]);
-    for asked in each.collect::<Vec<_>>() {
-        let reply = client.call(&asked.call(form, library));
+    let each = CALLS.iter().map(|line| Request::line(line)).chain([all("ALL")]);
+    for request in each.collect::<Vec<_>>() {
+        let reply = client.call(&request.call(form, library));
         let allowed = match &reply {
             Value::Array(fields) => matches!(fields[0], Value::Int(0..=1)),
             reply => *reply == Value::Int(1),
         };
-        assert!(allowed, "{asked:?}: {reply:?}");
+        assert!(allowed, "{request:?}: {reply:?}");
     }
 }
 
@@ -106,7 +106,7 @@ fn states_and_library_survive_a_power_cut_with_the_append_only_file() {
         call_all(&mut client, &library, Form::Function);
         let of_script = CALLS.map(|line| line.replacen(' ', " script:", 1));
         for line in &of_script {
-            client.call(&Asked::line(line).call(Form::Script, &library));
+            client.call(&Request::line(line).call(Form::Script, &library));
         }
         let before = client.contents();
         server.start_again();
@@ -129,7 +129,7 @@ fn cluster_routes_by_the_keys_and_refuses_keys_of_different_slots() {
         let name = format!("{{{form:?}}}");
         let (user, tenant) = (format!("{name}:u"), format!("{name}:t"));
         let rules = [(&*user, "GCRA 6 10 60"), (&*tenant, "FIXED 8 60 COST 4")];
-        let call = Asked::several("ALL", &rules).call(form, &library);
+        let call = Request::several("ALL", &rules).call(form, &library);
         let words = call.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>();
         let words = words.iter().map(AsRef::as_ref).collect::<Vec<_>>();
         for expected in [4, 0] {
@@ -139,13 +139,13 @@ fn cluster_routes_by_the_keys_and_refuses_keys_of_different_slots() {
             assert_eq!(fields[..3], [1, 8, expected].map(Value::Int), "{form:?}");
         }
         let apart = [("a", "GCRA 6 10 60"), ("b", "GCRA 6 10 60")];
-        let call = Asked::several("ALL", &apart).call(form, &library);
+        let call = Request::several("ALL", &apart).call(form, &library);
         for node in &cluster.nodes {
             let refused = raw_error(&node.client().call(&call)).expect("an error");
             assert!(refused.starts_with("CROSSSLOT "), "{form:?}: {refused}");
         }
         let stray = cluster.nodes.iter().filter(|node| {
-            let call = Asked::line("GCRA k 6 10 60").call(form, &library);
+            let call = Request::line("GCRA k 6 10 60").call(form, &library);
             raw_error(&node.client().call(&call)).is_some_and(|e| e.starts_with("MOVED "))
         });
         assert_eq!(stray.count(), 2, "{form:?}");
@@ -174,7 +174,7 @@ fn flushing_keys_keeps_functions_and_flushing_functions_keeps_keys() {
     assert_eq!(text(&loaded), "redis_throttle");
     assert_eq!(client.decide(call)[2], 3);
     client.ok("SCRIPT FLUSH");
-    let scripted = Asked::line("GCRA user:42 6 10 60").call(Form::Script, &library);
+    let scripted = Request::line("GCRA user:42 6 10 60").call(Form::Script, &library);
     let missing = raw_error(&client.call(&scripted)).expect("an error");
     assert!(missing.starts_with("NOSCRIPT"), "{missing}");
     let loaded = client.call(&["SCRIPT", "LOAD", &script()]);
@@ -188,15 +188,15 @@ fn resp3_gets_the_same_integers() {
     let library = Library::load(&mut server.client());
     let mut client = server.client3();
     for form in [Form::Function, Form::Script] {
-        let asked = Asked::line("GCRA g 6 10 60").with_suffix(&format!("{form:?}"));
-        let reply = integers(&client.call(&asked.call(form, &library)));
+        let request = Request::line("GCRA g 6 10 60").with_suffix(&format!("{form:?}"));
+        let reply = integers(&client.call(&request.call(form, &library)));
         assert_eq!(reply, Some([1, 6, 5, 0, 6_000]));
-        let asked = all("ALL").with_suffix(&format!("{form:?}"));
+        let request = all("ALL").with_suffix(&format!("{form:?}"));
         let rows = [[1, 6, 5, 0, 6_000], [1, 8, 4, 0, 60_000]];
         let row = |row: [i64; 5]| Value::Array(row.map(Value::Int).to_vec());
         let five = [1, 8, 4, 0, 60_000, 2].map(Value::Int);
         let expected = [five.to_vec(), rows.map(row).to_vec()].concat();
-        assert_eq!(client.call(&asked.call(form, &library)), Value::Array(expected));
+        assert_eq!(client.call(&request.call(form, &library)), Value::Array(expected));
     }
 }
 
@@ -215,17 +215,19 @@ fn clock_is_read_once_per_call() {
     let mut client = server.client();
     let library = Library::load(&mut client);
     let denying = [("{7}:u", "GCRA 6 10 60"), ("{7}:h", "LEASE a 1 60"), ("{7}:t", "FIXED 1 60")];
-    let of_several = [all("ALL"), Asked::several("ALL", &denying), Asked::several("ALL", &denying)];
-    let asked = CALLS.iter().map(|line| Asked::line(line)).chain(of_several);
-    for (asked, form) in asked.flat_map(|asked| {
-        [Form::Function, Form::Script].map(|form| (asked.with_suffix(&format!(":{form:?}")), form))
+    let of_several =
+        [all("ALL"), Request::several("ALL", &denying), Request::several("ALL", &denying)];
+    let requests = CALLS.iter().map(|line| Request::line(line)).chain(of_several);
+    for (request, form) in requests.flat_map(|request| {
+        [Form::Function, Form::Script]
+            .map(|form| (request.with_suffix(&format!(":{form:?}")), form))
     }) {
         client.ok("CONFIG RESETSTAT");
-        let reply = client.call(&asked.call(form, &library));
-        assert!(raw_error(&reply).is_none(), "{asked:?}: {reply:?}");
+        let reply = client.call(&request.call(form, &library));
+        assert!(raw_error(&reply).is_none(), "{request:?}: {reply:?}");
         let statistics = client.info("commandstats");
         let of_clock = statistics.get("cmdstat_time").expect("it is read");
-        assert!(of_clock.starts_with("calls=1,"), "{asked:?}: {of_clock}");
+        assert!(of_clock.starts_with("calls=1,"), "{request:?}: {of_clock}");
     }
 }
 
@@ -261,18 +263,18 @@ fn keyspace_events_are_those_of_the_commands_that_a_function_calls() {
         for (form, expected) in
             [(Form::Module, of_module), (Form::Function, of_library), (Form::Script, of_library)]
         {
-            let asked = Asked::line(line).with_suffix(&format!(":{form:?}"));
-            let reply = client.call(&asked.call(form, &library));
+            let request = Request::line(line).with_suffix(&format!(":{form:?}"));
+            let reply = client.call(&request.call(form, &library));
             assert!(raw_error(&reply).is_none(), "{line}: {reply:?}");
             let pushed = listener.pushed().into_iter();
             let messages = pushed.filter(|push| push.kind == PushKind::PMessage);
-            let told = messages.map(|push| text(&push.data[2])).collect::<Vec<_>>();
-            assert_eq!(told, expected, "{line} by {form:?}");
+            let events = messages.map(|push| text(&push.data[2])).collect::<Vec<_>>();
+            assert_eq!(events, expected, "{line} by {form:?}");
         }
     }
 }
 
-/// One second. A server answers BUSY after five seconds by default, and operators then kill
+/// One second. A server replies BUSY after five seconds by default, and operators then kill
 /// scripts.
 const BUSY_MS: &str = "1000";
 
@@ -285,7 +287,7 @@ fn longest_calls_do_not_make_a_server_busy() {
     let keys = (0..16).map(|number| format!("log-{number}")).collect::<Vec<_>>();
     let of_each = |rule: &'static str| {
         let rules = keys.iter().map(|key| (key.as_str(), rule)).collect::<Vec<_>>();
-        Asked::several("ALL", &rules).call(Form::Function, &library)
+        Request::several("ALL", &rules).call(Form::Function, &library)
     };
     let calls = (0..600).map(|_| of_each("SLIDINGLOG 1024 1h")).collect::<Vec<_>>();
     for reply in client.pipeline(&calls) {
@@ -295,11 +297,11 @@ fn longest_calls_do_not_make_a_server_busy() {
     let coarse = client.call(&of_each("SLIDINGLOG 100000 1d"));
     assert!(matches!(&coarse, Value::Array(rows) if rows[0] == Value::Int(1)), "{coarse:?}");
     let holders = (0..10_000).map(|number| {
-        Asked::line(&format!("LEASE jobs job-{number} 10000 1ms")).call(Form::Function, &library)
+        Request::line(&format!("LEASE jobs job-{number} 10000 1ms")).call(Form::Function, &library)
     });
     client.pipeline(&holders.collect::<Vec<_>>());
     let lease =
-        client.call(&Asked::line("LEASE jobs last 10000 60").call(Form::Function, &library));
+        client.call(&Request::line("LEASE jobs last 10000 60").call(Form::Function, &library));
     assert!(integers(&lease).is_some_and(|five| five[0] == 1), "{lease:?}");
     assert!(!server.log().contains("Slow script"), "{}", server.log());
     server.assert_alive();
@@ -320,7 +322,7 @@ fn long_argument_is_not_read_beyond_its_valid_length() {
     let long = [zeros, vec![b'7'; LONG], vec![b'x'; LONG], vec![b' '; LONG], words];
     let bytes = |text: &str| text.as_bytes().to_vec();
     for word in &long {
-        let shown = word[..3].escape_ascii();
+        let start = word[..3].escape_ascii();
         let of_one = [
             ("GCRA", vec![word.clone(), bytes("10"), bytes("60")]),
             ("FIXED", vec![bytes("6"), word.clone()]),
@@ -336,18 +338,21 @@ fn long_argument_is_not_read_beyond_its_valid_length() {
         ];
         let of_several = rules.map(|rule| ("ALL", vec![rule]));
         for (verb, arguments) in of_one.into_iter().chain(of_several) {
-            let told = FORMS.map(|form| {
+            let replies = FORMS.map(|form| {
                 let keys = vec![bytes("{7}")];
-                let asked = Asked { verb: bytes(verb), keys, arguments: arguments.clone() };
+                let request = Request { verb: bytes(verb), keys, arguments: arguments.clone() };
                 client.ok("FLUSHALL");
-                let reply = client.call(&asked.call(form, &library));
+                let reply = client.call(&request.call(form, &library));
                 raw_error(&reply).unwrap_or_else(|| format!("{reply:?}"))
             });
-            assert!(told.iter().all(|reply| *reply == told[0]), "{verb} {shown}: {told:?}");
+            assert!(
+                replies.iter().all(|reply| *reply == replies[0]),
+                "{verb} {start}: {replies:?}"
+            );
         }
-        let asked = Asked { verb: word.clone(), ..Asked::line("GCRA k 6 10 60") };
-        let refused = raw_error(&client.call(&asked.call(Form::Script, &library)));
-        assert!(refused.is_some_and(|error| error.starts_with("ERR unknown ")), "{shown}");
+        let request = Request { verb: word.clone(), ..Request::line("GCRA k 6 10 60") };
+        let refused = raw_error(&client.call(&request.call(Form::Script, &library)));
+        assert!(refused.is_some_and(|error| error.starts_with("ERR unknown ")), "{start}");
     }
     assert!(!server.log().contains("Slow script"), "{}", server.log());
     server.assert_alive();

@@ -1,4 +1,4 @@
-//! Steps of a schedule, made on several lanes at once. Each lane has its own keys, and the same
+//! Steps of a schedule, played on several lanes at once. Each lane has its own keys, and the same
 //! steps must give the same replies, bytes and expiry on all lanes.
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use redis::Value;
 
 use crate::clock::Clock;
-use crate::library::{Asked, Call, Form, Library};
+use crate::library::{Call, Form, Library, Request};
 use support::{Client, fuzz, integers, raw_error};
 
 /// The number of steps of one instant that are sent before their replies are read.
@@ -15,13 +15,13 @@ const BATCH: usize = 50;
 /// The allowed difference between two numbers that are too large for a double to hold exactly.
 const NEAR: u64 = 4_096;
 
-/// A step of a schedule, made on every lane.
+/// A step of a schedule, played on every lane.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Sets the clock to this instant, in microseconds since the Unix epoch.
     Clock(i64),
     /// Makes a call. A lane without a form of its own uses this form.
-    Ask(Asked, Form),
+    Call(Request, Form),
     /// Runs commands of another client.
     Meddle(Vec<Vec<Word>>),
 }
@@ -74,7 +74,7 @@ impl Scene<'_> {
     /// which they still do.
     pub fn play(&mut self, steps: &[Step], outcomes: &mut Outcomes) {
         if let Err(difference) = self.try_play(steps, outcomes) {
-            let (steps, difference) = self.shrunk(steps[..=difference.step].to_vec(), difference);
+            let (steps, difference) = self.shrink(steps[..=difference.step].to_vec(), difference);
             panic!("{}\n{}", difference.what, self.as_lines(&steps));
         }
     }
@@ -108,12 +108,13 @@ impl Scene<'_> {
         for (place, (step, group)) in steps.iter().zip(&groups).enumerate() {
             let (own, others) = rest.split_at(group.len());
             rest = others;
-            if let Step::Ask(asked, _) = step {
-                let told = executed(own).map(|executed| {
-                    let before = if asked.is_cut_short() { self.lanes.len() } else { 0 };
+            if let Step::Call(request, _) = step {
+                let of_step = executed(own).map(|executed| {
+                    let before = if request.is_cut_short() { self.lanes.len() } else { 0 };
                     [&own[..before], executed].concat()
                 });
-                let compared = told.and_then(|told| self.compare(asked, &told, outcomes));
+                let compared =
+                    of_step.and_then(|of_step| self.compare(request, &of_step, outcomes));
                 compared.map_err(|what| Difference { step: first + place, what })?;
             }
         }
@@ -124,7 +125,7 @@ impl Scene<'_> {
     fn commands(&self, step: &Step) -> Vec<Call> {
         let (calls, looks) = match step {
             Step::Clock(_) => (Vec::new(), Vec::new()),
-            Step::Ask(asked, any) => (self.calls(asked, *any), self.looks(asked)),
+            Step::Call(request, any) => (self.calls(request, *any), self.looks(request)),
             Step::Meddle(lines) => {
                 let of_lane = |lane: &Lane| {
                     let lane = *lane;
@@ -136,24 +137,26 @@ impl Scene<'_> {
         let (multi, exec) = (vec![vec![b"MULTI".to_vec()]], vec![vec![b"EXEC".to_vec()]]);
         match step {
             // A call with too few words cannot be queued in a transaction, so it is sent before.
-            Step::Ask(asked, _) if asked.is_cut_short() => [calls, multi, looks, exec].concat(),
+            Step::Call(request, _) if request.is_cut_short() => {
+                [calls, multi, looks, exec].concat()
+            }
             _ => [multi, calls, looks, exec].concat(),
         }
     }
 
     /// Returns the words of the call on every lane.
-    fn calls(&self, asked: &Asked, any: Form) -> Vec<Call> {
+    fn calls(&self, request: &Request, any: Form) -> Vec<Call> {
         let calls = self.lanes.iter().map(|lane| {
             let form = lane.form.unwrap_or(any);
-            asked.with_suffix(lane.suffix).call(form, self.library)
+            request.with_suffix(lane.suffix).call(form, self.library)
         });
         calls.collect()
     }
 
     /// Returns the commands that read the call's keys on every lane.
-    fn looks(&self, asked: &Asked) -> Vec<Call> {
+    fn looks(&self, request: &Request) -> Vec<Call> {
         let looks = self.lanes.iter().flat_map(|lane| {
-            let keys = asked.with_suffix(lane.suffix).keys.into_iter();
+            let keys = request.with_suffix(lane.suffix).keys.into_iter();
             keys.flat_map(|key| {
                 [&b"DUMP"[..], b"PEXPIRETIME"].map(|word| vec![word.to_vec(), key.clone()])
             })
@@ -164,36 +167,36 @@ impl Scene<'_> {
     /// Compares each lane with the first one.
     fn compare(
         &self,
-        asked: &Asked,
+        request: &Request,
         replies: &[Value],
         outcomes: &mut Outcomes,
     ) -> Result<(), String> {
-        let (told, looks) = replies.split_at(self.lanes.len());
-        let looks = looks.chunks(2 * asked.keys.len()).collect::<Vec<_>>();
+        let (returned, looks) = replies.split_at(self.lanes.len());
+        let looks = looks.chunks(2 * request.keys.len()).collect::<Vec<_>>();
         for (place, lane) in self.lanes.iter().enumerate().skip(1) {
-            if !is_same(&told[place], &told[0]) {
-                let shown = [&told[0], &told[place]].map(shown);
-                return Err(format!("{}: it answers {}, not {}", lane.suffix, shown[1], shown[0]));
+            if !is_same(&returned[place], &returned[0]) {
+                let [first, own] = [&returned[0], &returned[place]].map(format_reply);
+                return Err(format!("{}: it replies {own}, not {first}", lane.suffix));
             }
             if !looks[place].iter().zip(looks[0]).all(|(own, other)| is_same(own, other)) {
-                let shown = [looks[0], looks[place]]
-                    .map(|looks| looks.iter().map(self::shown).collect::<Vec<_>>().join(" "));
-                let told = self::shown(&told[0]);
+                let [first, own] = [looks[0], looks[place]]
+                    .map(|looks| looks.iter().map(format_reply).collect::<Vec<_>>().join(" "));
+                let reply = format_reply(&returned[0]);
                 return Err(format!(
-                    "{}: after {told} the key is\n  {}, not\n  {}",
-                    lane.suffix, shown[1], shown[0]
+                    "{}: after {reply} the key is\n  {own}, not\n  {first}",
+                    lane.suffix
                 ));
             }
         }
         outcomes.calls += 1;
-        let error = raw_error(&told[0]);
+        let error = raw_error(&returned[0]);
         outcomes.errors += u64::from(error.is_some());
         if let Some(error) = error {
             assert!(fuzz::is_known(&error), "{error}");
             outcomes.wrongtypes += u64::from(error.starts_with("WRONGTYPE"));
             outcomes.texts.insert(fuzz::without_rule(&error));
         }
-        let first = match &told[0] {
+        let first = match &returned[0] {
             Value::Array(fields) => {
                 let five = fields.iter().take(5).cloned().collect();
                 integers(&Value::Array(five)).map(|five| five[0])
@@ -207,7 +210,7 @@ impl Scene<'_> {
     }
 
     /// Removes steps while the lanes still differ, until every remaining step is needed.
-    fn shrunk(&mut self, mut steps: Vec<Step>, mut found: Difference) -> (Vec<Step>, Difference) {
+    fn shrink(&mut self, mut steps: Vec<Step>, mut found: Difference) -> (Vec<Step>, Difference) {
         let mut size = steps.len() / 2;
         while size > 0 {
             let mut from = 0;
@@ -259,7 +262,7 @@ impl Word {
 /// Returns the replies of a transaction, or the error that ended it.
 fn executed(replies: &[Value]) -> Result<&[Value], String> {
     match replies.last() {
-        Some(Value::Array(told)) => Ok(told),
+        Some(Value::Array(replies)) => Ok(replies),
         _ => {
             let refused = replies.iter().filter_map(raw_error).collect::<Vec<_>>();
             Err(format!("the server does not queue it: {refused:?}"))
@@ -283,11 +286,12 @@ fn is_same(own: &Value, other: &Value) -> bool {
     }
 }
 
-fn shown(reply: &Value) -> String {
+/// Formats a reply for an error message.
+fn format_reply(reply: &Value) -> String {
     match reply {
         Value::BulkString(bytes) => format!("\"{}\"", bytes.escape_ascii()),
         Value::Array(parts) => {
-            format!("[{}]", parts.iter().map(shown).collect::<Vec<_>>().join(" "))
+            format!("[{}]", parts.iter().map(format_reply).collect::<Vec<_>>().join(" "))
         }
         Value::Int(number) => number.to_string(),
         other => raw_error(other).unwrap_or_else(|| format!("{other:?}")),

@@ -12,13 +12,13 @@ from prometheus_client import start_http_server
 from redis_throttle_client import Limiter, fixed, gcra
 from redis_throttle_client.prometheus import metrics
 
-# Longer than the pauses of the server in the test: only a server that is gone gives no answer.
+# Longer than the pauses of the server in the test: only a stopped server sends no reply.
 TIMEOUT_MS = 60_000
 PAUSE_S = 0.01
 
 limiter = Limiter(redis.Redis(port=int(sys.argv[1])), timeout_ms=TIMEOUT_MS)
 metrics(limiter)
-# Without an answer, the server's last denial of a key comes before on_error. The key of "pages" has
+# Without a reply, the server's last denial of a key comes before on_error. The key of "pages" has
 # none.
 rules = [
     gcra("api", 6, 10, "60s"),

@@ -56,8 +56,8 @@ fn alerts_fire_for_an_application_whose_server_is_slow_or_stopped() {
     let application = Application::of_server(&server);
     let prometheus = Prometheus::scraping(&exporter, Some(&application));
     let alerts = ["RateLimitUnanswered", "RateLimitSlow", "RateLimitBreakerOpen"];
-    let answered = "rule=\"api\",outcome=\"denied\",source=\"server\"";
-    prometheus.wait_for(&format!("rate(redis_throttle_checks_total{{{answered}}}[1m]) > 0"));
+    let by_server = "rule=\"api\",outcome=\"denied\",source=\"server\"";
+    prometheus.wait_for(&format!("rate(redis_throttle_checks_total{{{by_server}}}[1m]) > 0"));
     prometheus.wait_for("redis_throttle_breaker_open == 0");
     alerts.iter().for_each(|alert| prometheus.assert_silent(alert));
 

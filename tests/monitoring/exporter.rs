@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::{collections::BTreeMap, env, path::PathBuf};
 use tempfile::TempDir;
 
-/// The exporter's timeout, in milliseconds, for a server that does not answer.
+/// The exporter's timeout, in milliseconds, for a server that does not reply.
 pub const TIMEOUT_MS: u64 = 700;
 
 pub struct Exporter {
@@ -50,11 +50,11 @@ impl Exporter {
         Self { child, directory, address, greeting }
     }
 
-    /// Returns the metrics page. Fails the test if the exporter answers with an error.
+    /// Returns the metrics page. Fails the test if the exporter responds with an error.
     pub fn page(&self) -> String {
-        let answer = http::get(&self.address, "/metrics");
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        answer.body
+        let response = http::get(&self.address, "/metrics");
+        assert_eq!(response.status, 200, "{}", response.body);
+        response.body
     }
 
     /// Returns the samples of the metrics page by name with labels.

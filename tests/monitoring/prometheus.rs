@@ -1,5 +1,5 @@
 //! A real Prometheus that scrapes the exporter and an application, evaluates the alerts, and
-//! answers the queries of the dashboard.
+//! serves the queries of the dashboard.
 
 use crate::application::Application;
 use crate::exporter::Exporter;
@@ -63,7 +63,7 @@ impl Prometheus {
         eventually("Prometheus is ready", || {
             let ended = prometheus.child.try_wait().expect("a child can be waited for");
             assert!(ended.is_none(), "{}", prometheus.log());
-            let ready = http::ask(&prometheus.address, "GET /-/ready HTTP/1.0\r\n\r\n")?;
+            let ready = http::send(&prometheus.address, "GET /-/ready HTTP/1.0\r\n\r\n")?;
             (ready.status == 200).then_some(())
         });
         prometheus
@@ -76,16 +76,16 @@ impl Prometheus {
     /// Returns the JSON result of an expression. Fails the test on an error.
     pub fn query(&self, expression: &str) -> String {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let answer = http::get(&self.address, &format!("/api/v1/query?query={encoded}"));
-        assert_eq!(answer.status, 200, "{expression}: {}", answer.body);
-        answer.body
+        let response = http::get(&self.address, &format!("/api/v1/query?query={encoded}"));
+        assert_eq!(response.status, 200, "{expression}: {}", response.body);
+        response.body
     }
 
     /// Waits until an expression has a result, and returns it.
     pub fn wait_for(&self, expression: &str) -> String {
         eventually(expression, || {
-            let answer = self.query(expression);
-            (!answer.contains("\"result\":[]")).then_some(answer)
+            let result = self.query(expression);
+            (!result.contains("\"result\":[]")).then_some(result)
         })
     }
 
@@ -171,8 +171,8 @@ fn every_panel_of_the_dashboard_queries_existing_series() {
         eventually("a rate", || {
             assert_eq!(raw_error(&client.run("RL.USE api:42 api")), None);
             let series = format!("rl_policy_decisions_total{{outcome=\"{outcome}\"}}");
-            let answer = prometheus.query(&format!("sum(rate({series}[1m])) > 0"));
-            (!answer.contains("\"result\":[]")).then_some(())
+            let result = prometheus.query(&format!("sum(rate({series}[1m])) > 0"));
+            (!result.contains("\"result\":[]")).then_some(())
         });
     }
     prometheus.wait_for("rate(redis_throttle_checks_total[1m]) > 0");
@@ -195,7 +195,7 @@ fn every_panel_of_the_dashboard_queries_existing_series() {
             .replace("$job", ".*")
             .replace("$server", ".*")
             .replace("$policy", ".*");
-        let answer = prometheus.query(&chosen);
-        assert!(!answer.contains("\"result\":[]"), "{chosen}");
+        let result = prometheus.query(&chosen);
+        assert!(!result.contains("\"result\":[]"), "{chosen}");
     }
 }

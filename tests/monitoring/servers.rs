@@ -1,4 +1,4 @@
-//! The servers on the exporter's page, and the page when some servers do not answer.
+//! The servers on the exporter's page, and the page when some servers do not reply.
 
 use crate::exporter::{Exporter, TIMEOUT_MS, program, refusal};
 use crate::http;
@@ -27,10 +27,10 @@ fn url(server: &Server) -> String {
     format!("redis://{}", name(server))
 }
 
-/// Returns the number of RL.METRICS calls that a server has answered.
-fn times_asked(client: &mut Client) -> i64 {
-    let told = client.info("commandstats");
-    let calls = told.get("cmdstat_rl.metrics").map_or("calls=0", String::as_str);
+/// Returns the number of RL.METRICS calls that a server has executed.
+fn scrapes(client: &mut Client) -> i64 {
+    let statistics = client.info("commandstats");
+    let calls = statistics.get("cmdstat_rl.metrics").map_or("calls=0", String::as_str);
     calls.split(['=', ',']).nth(1).and_then(|calls| calls.parse().ok()).expect("a number")
 }
 
@@ -70,14 +70,14 @@ fn scrape_is_one_command_on_a_kept_connection() {
     let connections =
         |client: &mut Client| client.info_number("stats", "total_connections_received");
     let processed = |client: &mut Client| client.info_number("stats", "total_commands_processed");
-    let (asked, connected) = (times_asked(&mut client), connections(&mut client));
+    let (scraped, connected) = (scrapes(&mut client), connections(&mut client));
     let before = processed(&mut client);
     for _ in 0..5 {
         exporter.page();
     }
     let own_looks = 1;
     assert_eq!(processed(&mut client) - before, 5 + own_looks);
-    assert_eq!(times_asked(&mut client) - asked, 5);
+    assert_eq!(scrapes(&mut client) - scraped, 5);
     assert_eq!(connections(&mut client), connected);
 }
 
@@ -112,7 +112,7 @@ fn exporter_that_starts_before_its_server_shows_the_server_once_it_runs() {
 }
 
 #[test]
-fn exporter_answers_even_if_its_output_is_not_read() {
+fn exporter_serves_its_page_even_if_its_output_is_not_read() {
     let mut server = server();
     let address = format!("127.0.0.1:{}", free_port());
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
@@ -122,18 +122,18 @@ fn exporter_answers_even_if_its_output_is_not_read() {
         .stderr(full())
         .spawn()
         .expect("the exporter can be run");
-    let ask = || http::ask(&address, "GET /metrics HTTP/1.0\r\n\r\n");
+    let scrape = || http::send(&address, "GET /metrics HTTP/1.0\r\n\r\n");
     let first = eventually("the exporter listens", || {
         assert!(exporter.try_wait().unwrap().is_none(), "it has ended");
-        ask()
+        scrape()
     });
     server.crash();
-    let second = ask();
+    let second = scrape();
     let _ = exporter.kill();
     let _ = exporter.wait();
-    let up = |answer: &http::Answer| answer.body.contains(&format!("\"{}\"}} 1\n", name(&server)));
+    let up = |page: &http::Response| page.body.contains(&format!("\"{}\"}} 1\n", name(&server)));
     assert!(up(&first), "{}", first.body);
-    assert!(!up(&second.expect("an answer")));
+    assert!(!up(&second.expect("a response")));
 }
 
 /// Listens on a port and handles each connection with `behave`. Returns its address.
@@ -149,13 +149,13 @@ fn port_of(behave: impl Fn(std::net::TcpStream) + Send + Sync + Clone + 'static)
     name
 }
 
-/// Listens on a port and answers every command with this text. Returns its address.
-fn port_that_answers(text: &str) -> String {
-    let answer = format!("${}\r\n{text}\r\n", text.len());
+/// Listens on a port and replies to every command with this text. Returns its address.
+fn port_that_replies(text: &str) -> String {
+    let reply = format!("${}\r\n{text}\r\n", text.len());
     port_of(move |mut stream| {
         let mut bytes = [0; 1024];
         while std::io::Read::read(&mut stream, &mut bytes).is_ok_and(|read| read > 0) {
-            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.write_all(reply.as_bytes());
         }
     })
 }
@@ -176,7 +176,7 @@ fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_other_servers(
         forever();
         drop(stream);
     });
-    // The server sends one byte at a time: every read ends in time, but the answer never does.
+    // The server sends one byte at a time: every read ends in time, but the reply never does.
     let trickling = port_of(|mut stream| {
         let _ = stream.write_all(b"$1000000\r\n");
         while stream.write_all(b"x").is_ok() {
@@ -218,10 +218,10 @@ fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_other_servers(
 }
 
 #[test]
-fn exporter_shows_a_server_as_down_when_its_answer_is_not_metrics() {
+fn exporter_shows_a_server_as_down_when_its_reply_is_not_metrics() {
     let healthy = server();
     let without = Server::setup().without_module().with_tcp().start();
-    let odd = port_that_answers("rl_errors_total 1\n<b>rl_up{server=\"x\"} 1</b>\n");
+    let odd = port_that_replies("rl_errors_total 1\n<b>rl_up{server=\"x\"} 1</b>\n");
     let odd_url = format!("redis://{odd}");
     let exporter = Exporter::of_servers(&[&odd_url, &url(&without), &url(&healthy)]);
     let page = exporter.page();
@@ -242,7 +242,7 @@ fn exporter_reports_a_server_down_when_a_line_is_too_long_or_has_too_many_labels
     };
     // The line of the first sample has 3.2 MB.
     let [long, many, most] = [sample_of(300_000), sample_of(65), sample_of(64)]
-        .map(|line| port_that_answers(&format!("rl_errors_total 1\n{line}")));
+        .map(|line| port_that_replies(&format!("rl_errors_total 1\n{line}")));
     let urls = [&long, &many, &most].map(|name| format!("redis://{name}"));
     let exporter = Exporter::of_servers(&[&urls[0], &urls[1], &urls[2], &url(&healthy)]);
     let names = [long.clone(), many.clone(), most.clone(), name(&healthy)];
@@ -258,7 +258,7 @@ fn exporter_reports_a_server_down_when_a_line_is_too_long_or_has_too_many_labels
 }
 
 #[test]
-fn user_needs_only_one_command_and_the_password_is_never_shown() {
+fn user_needs_only_one_command_and_no_output_contains_the_password() {
     let server = server();
     let mut client = server.client();
     client.ok("ACL SETUSER metrics on >hunter2 -@all +rl.metrics");
@@ -267,7 +267,7 @@ fn user_needs_only_one_command_and_the_password_is_never_shown() {
     let exporter = Exporter::start(&[], &[("REDIS_THROTTLE_SERVERS", &with("hunter2"))]);
     assert_eq!(exporter.up(), up);
     let refused = client.run("ACL LOG");
-    assert_eq!(refused, redis::Value::Array(Vec::new()), "its connection asks for nothing else");
+    assert_eq!(refused, redis::Value::Array(Vec::new()), "its connection sends no other command");
     let wrong = Exporter::start(&["--server", &with("hunter3")], &[]);
     assert_eq!(wrong.up(), BTreeMap::from([(name(&server), false)]));
     client.ok("ACL SETUSER metrics -rl.metrics");
@@ -300,9 +300,9 @@ fn cluster_is_found_by_any_node_and_remains_visible_without_that_node() {
     };
     assert_eq!(exporter.up(), all(true));
     let mut client = cluster.nodes[2].client();
-    let asked = times_asked(&mut client);
+    let scraped = scrapes(&mut client);
     assert_eq!(exporter.up(), all(true));
-    assert_eq!(times_asked(&mut client) - asked, 1);
+    assert_eq!(scrapes(&mut client) - scraped, 1);
     cluster.nodes[1].crash();
     assert_eq!(exporter.up(), all(false));
     assert_eq!(exporter.up(), all(false));
@@ -319,7 +319,7 @@ fn found(exporter: &Exporter, seed: &str) -> bool {
 fn removed_node_removes_no_other_node_from_the_page() {
     let cluster = Cluster::start();
     let names: Vec<_> = cluster.nodes.iter().map(name).collect();
-    // One exporter asks the node that will be removed, and the other exporter a node that remains.
+    // One exporter queries the node that will be removed, and the other a node that remains.
     let by_leaver = Exporter::start(&["--cluster", &url(&cluster.nodes[2])], &[]);
     let by_other = Exporter::start(&["--cluster", &url(&cluster.nodes[0])], &[]);
     for exporter in [&by_leaver, &by_other] {
@@ -340,7 +340,7 @@ fn removed_node_removes_no_other_node_from_the_page() {
 }
 
 #[test]
-fn cluster_that_does_not_list_its_nodes_is_shown_and_logged_once() {
+fn cluster_that_does_not_list_its_nodes_is_displayed_and_logged_once() {
     let cluster = Cluster::start();
     let (node, alone) = (&cluster.nodes[0], server());
     node.client().ok("ACL SETUSER metrics on >hunter2 -@all +rl.metrics");
@@ -357,7 +357,7 @@ fn cluster_that_does_not_list_its_nodes_is_shown_and_logged_once() {
 }
 
 #[test]
-fn cluster_that_does_not_answer_is_shown_as_one_server_that_is_down() {
+fn unreachable_cluster_is_displayed_as_one_server_that_is_down() {
     let exporter = Exporter::start(&["--cluster", "redis://127.0.0.1:1"], &[]);
     assert!(!found(&exporter, "127.0.0.1:1"));
     assert_eq!(exporter.up(), BTreeMap::from([("127.0.0.1:1".to_owned(), false)]));
@@ -402,7 +402,7 @@ fn tls_needs_a_certificate_of_the_configured_authority() {
 }
 
 /// Returns the elements of a list in the compose file.
-fn composed(service: &str, keys: &[&str]) -> Vec<String> {
+fn compose_list(service: &str, keys: &[&str]) -> Vec<String> {
     let text =
         include_str!("../../deploy/compose.yaml").replace("${METRICS_PASSWORD:?choose one}", "pw");
     let documents = Yaml::load_from_str(&text).expect("YAML");
@@ -412,11 +412,11 @@ fn composed(service: &str, keys: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn compose_server_answers_calls_reports_healthy_and_admits_the_exporter() {
+fn compose_server_accepts_calls_reports_healthy_and_admits_the_exporter() {
     let folder = tempfile::tempdir().unwrap();
     let module = module::path().display().to_string();
     let installed = "/usr/lib/redis/modules/libredis_throttle.so";
-    let mut words: Vec<_> = composed("limiter", &["command"]);
+    let mut words: Vec<_> = compose_list("limiter", &["command"]);
     assert_eq!(words.remove(0), "valkey-server");
     words.iter_mut().for_each(|word| *word = word.replace(installed, &module));
     let port = free_port().to_string();
@@ -434,7 +434,7 @@ fn compose_server_answers_calls_reports_healthy_and_admits_the_exporter() {
     };
     eventually("the server is up, or has ended", is_up);
     let is_up = exporter.up()[&format!("127.0.0.1:{port}")];
-    let check = composed("limiter", &["healthcheck", "test"]);
+    let check = compose_list("limiter", &["healthcheck", "test"]);
     assert_eq!(check[..2], ["CMD", "valkey-cli"]);
     let healthy = Command::new("redis-cli").args(["-p", &port]).args(&check[2..]).output();
     // Sends SHUTDOWN first, because the started process may be a script around the server.

@@ -111,8 +111,8 @@ fn areas(data: &str) -> Vec<Area> {
     rows(&parsed).iter().map(area).collect()
 }
 
-/// Returns the mistakes in the areas: promises without a test, and tests that do not exist.
-fn mistakes(areas: &[Area], tree: &Tree) -> Vec<String> {
+/// Returns the errors in the areas: promises without a test, and tests that do not exist.
+fn errors(areas: &[Area], tree: &Tree) -> Vec<String> {
     let promises = areas.iter().flat_map(|area| &area.promises);
     let found = promises.flat_map(|(promise, tests)| {
         let bare = tests.is_empty().then(|| format!("no test proves: {promise}"));
@@ -205,7 +205,7 @@ fn repository() -> (Vec<Area>, Tree) {
 fn every_promise_has_tests_and_they_exist() {
     let (areas, tree) = repository();
     assert!(areas.iter().map(|area| area.promises.len()).sum::<usize>() > 150);
-    assert_eq!(mistakes(&areas, &tree), Vec::<String>::new());
+    assert_eq!(errors(&areas, &tree), Vec::<String>::new());
 }
 
 #[test]
@@ -236,5 +236,5 @@ fn promise_without_a_test_and_with_an_unknown_or_ambiguous_one_is_found() {
         "no tests in tests/z.rs",
         "no tests in tests/w.rs",
     ];
-    assert_eq!(mistakes(&areas, &tree), expected);
+    assert_eq!(errors(&areas, &tree), expected);
 }

@@ -73,8 +73,8 @@ fn kubernetes_pod_listens_on_its_ports_drains_and_has_no_rights() {
     }
     assert_eq!(string(&container["readinessProbe"]["httpGet"]["port"]), "http");
     assert_eq!(string(&container["readinessProbe"]["httpGet"]["path"]), "/healthcheck");
-    let asked = number(&container["livenessProbe"]["grpc"]["port"]);
-    assert!(ports(container, "containerPort").contains(&("grpc", asked)));
+    let probed = number(&container["livenessProbe"]["grpc"]["port"]);
+    assert!(ports(container, "containerPort").contains(&("grpc", probed)));
     let pause = string(&container["lifecycle"]["preStop"]["exec"]["command"][1]);
     let drained = pause.parse::<i64>().expect("seconds") + 10;
     assert!(number(&pod["terminationGracePeriodSeconds"]) > drained);
@@ -88,17 +88,17 @@ fn kubernetes_pod_listens_on_its_ports_drains_and_has_no_rights() {
 }
 
 #[test]
-fn istio_asks_the_service_about_a_domain_that_it_knows() {
+fn istio_filter_names_the_service_and_a_domain_of_its_limits() {
     let all = documents("gateway/kubernetes.yaml");
     let service = of_kind(&all, "Service");
     let name = format!("{}.default.svc.cluster.local", string(&service["metadata"]["name"]));
     let filters = documents("gateway/istio.yaml");
     let patches = list(&of_kind(&filters, "EnvoyFilter")["spec"]["configPatches"]);
     let filter = &patches[0]["patch"]["value"]["typed_config"];
-    let asked = &filter["rate_limit_service"]["grpc_service"]["envoy_grpc"];
+    let target = &filter["rate_limit_service"]["grpc_service"]["envoy_grpc"];
     let (_, port) = ports(&service["spec"], "port")[0];
-    assert_eq!(string(&asked["cluster_name"]), format!("outbound|{port}||{name}"));
-    assert_eq!(string(&asked["authority"]), name);
+    assert_eq!(string(&target["cluster_name"]), format!("outbound|{port}||{name}"));
+    assert_eq!(string(&target["authority"]), name);
     let limits = string(&of_kind(&all, "ConfigMap")["data"]["api.yaml"]);
     assert!(limits.starts_with(&format!("domain: {}\n", string(&filter["domain"]))));
     let descriptors = list(&patches[1]["patch"]["value"]["rate_limits"]);

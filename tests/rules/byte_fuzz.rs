@@ -5,7 +5,7 @@
 
 use redis::Value;
 
-use support::fuzz::{self, Call, Outcomes, check_all, is_known, shown};
+use support::fuzz::{self, Call, Outcomes, check_all, format_call, is_known};
 use support::{ALGORITHMS, BASE_US, Random, Server, integers, raw_error};
 
 fn words(line: &str) -> Call {
@@ -85,7 +85,7 @@ fn hurt(random: &mut Random, call: &mut Call) {
 }
 
 #[test]
-fn calls_with_random_bytes_as_arguments_are_answered_and_errors_change_nothing() {
+fn calls_with_random_bytes_as_arguments_get_a_reply_and_errors_change_nothing() {
     let seed = fuzz::seed("bytes", 21);
     let server = Server::start();
     let mut client = server.client();
@@ -158,8 +158,8 @@ fn every_command_refuses_a_hundred_thousand_arguments() {
             let more = filler.iter().cycle().take(100_000).map(|word| word.as_bytes().to_vec());
             call.extend(more);
             let error = raw_error(&client.call(&call));
-            let error = error.unwrap_or_else(|| panic!("{}: no error", shown(&call)));
-            assert!(is_known(&error), "{}: {error}", shown(&call));
+            let error = error.unwrap_or_else(|| panic!("{}: no error", format_call(&call)));
+            assert!(is_known(&error), "{}: {error}", format_call(&call));
         }
     }
     assert_eq!(client.integer("DBSIZE"), 0);
@@ -167,7 +167,7 @@ fn every_command_refuses_a_hundred_thousand_arguments() {
 }
 
 #[test]
-fn every_argument_may_be_empty_or_megabytes_long_and_is_answered() {
+fn every_call_with_an_empty_or_megabytes_long_argument_gets_a_reply() {
     let server = Server::start();
     let mut client = server.client();
     fuzz::set_policies(&mut client);
@@ -182,11 +182,12 @@ fn every_argument_may_be_empty_or_megabytes_long_and_is_answered() {
                 let reply = client.call(&call);
                 let is_key = place == 1 && template[0] != b"RL.DEBUG";
                 if is_key {
-                    assert!(raw_error(&reply).is_none(), "{}: {reply:?}", shown(&call));
+                    assert!(raw_error(&reply).is_none(), "{}: {reply:?}", format_call(&call));
                     client.ok("FLUSHALL");
                 } else {
-                    let error = raw_error(&reply).unwrap_or_else(|| panic!("{}", shown(&call)));
-                    assert!(is_known(&error), "{}: {error}", shown(&call));
+                    let error =
+                        raw_error(&reply).unwrap_or_else(|| panic!("{}", format_call(&call)));
+                    assert!(is_known(&error), "{}: {error}", format_call(&call));
                     refused += 1;
                 }
             }

@@ -1,7 +1,7 @@
 //! Forged states: each is refused, or decided on with the fields that RL.INSPECT shows.
 //!
 //! If INSPECT can read a state, the engine's naive model of its algorithm predicts the reply. If it
-//! cannot, every command answers WRONGTYPE.
+//! cannot, every command replies WRONGTYPE.
 
 use redis::Value;
 use redis_throttle_engine::algorithms::{Algorithm, State};
@@ -58,13 +58,13 @@ fn inspected(reply: &Value) -> Option<(Algorithm, Fields)> {
 /// Checks the reply of a deciding call on the state in `bytes`. INSPECT shows its `fields`.
 fn check_reply(bytes: &[u8], fields: &Fields, limits: &Limits, reply: Reply) -> Result<(), String> {
     let state = decode(bytes).expect("INSPECT reads it");
-    let shown = state.shown(Instant::from_us(BASE_US as u64)).expect("INSPECT shows it");
-    let shown: Fields = shown
+    let expected = state.shown(Instant::from_us(BASE_US as u64)).expect("INSPECT shows it");
+    let expected: Fields = expected
         .into_iter()
         .map(|(n, v)| (n.to_owned(), i64::try_from(v).unwrap_or(i64::MAX)))
         .collect();
-    if *fields != shown {
-        return Err(format!("it holds {shown:?}"));
+    if *fields != expected {
+        return Err(format!("it holds {expected:?}"));
     }
     match (AnySubject::of(state.algorithm().expect("not a ban")).explain)(state, limits) {
         Ok(mut model) => {
@@ -107,7 +107,8 @@ struct Outcomes {
 fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &mut Outcomes) {
     const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
     let limits = limits(rule);
-    let shown = || write.iter().flatten().map(|w| w.escape_ascii().to_string()).collect::<Vec<_>>();
+    let forged =
+        || write.iter().flatten().map(|w| w.escape_ascii().to_string()).collect::<Vec<_>>();
     let mut calls = vec![words("DEL k")];
     calls.extend(write.iter().cloned());
     calls.extend([words("DUMP k"), words("RL.INSPECT k"), words("GET k")]);
@@ -115,18 +116,18 @@ fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &
     calls.push(words("DUMP k"));
     let replies = client.pipeline(&calls);
     let [dump, inspect, stored, peeks @ .., after] = &replies[1 + write.len()..] else {
-        panic!("{:?}: {replies:?}", shown())
+        panic!("{:?}: {replies:?}", forged())
     };
-    assert_eq!(after, dump, "{:?}: PEEK or INSPECT has changed it", shown());
+    assert_eq!(after, dump, "{:?}: PEEK or INSPECT has changed it", forged());
     outcomes.forgeries += 1;
     if matches!(stored, Value::BulkString(bytes) if matches!(decode(bytes), Ok(State::Banned(_)))) {
         // A ban is a state for every algorithm.
-        assert!(peeks.iter().all(|peek| integers(peek).is_some()), "{:?}: {peeks:?}", shown());
+        assert!(peeks.iter().all(|peek| integers(peek).is_some()), "{:?}: {peeks:?}", forged());
         return;
     }
     let state = inspected(inspect);
     if state.is_none() {
-        assert_eq!(raw_error(inspect).as_deref(), Some(NOT_A_STATE), "{:?}", shown());
+        assert_eq!(raw_error(inspect).as_deref(), Some(NOT_A_STATE), "{:?}", forged());
     } else {
         outcomes.states += 1;
     }
@@ -138,35 +139,35 @@ fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &
     let replies = client.pipeline(&calls);
     let (after, refusals) = replies.split_last().expect("replies");
     for refusal in refusals {
-        assert_eq!(raw_error(refusal).as_deref(), Some(WRONGTYPE), "{:?}", shown());
+        assert_eq!(raw_error(refusal).as_deref(), Some(WRONGTYPE), "{:?}", forged());
     }
-    assert_eq!(after, dump, "{:?}: a refused call has changed it", shown());
+    assert_eq!(after, dump, "{:?}: a refused call has changed it", forged());
     for (algorithm, peek) in ALL.iter().zip(peeks) {
         let refused = raw_error(peek).as_deref() == Some(WRONGTYPE);
-        assert_eq!(refused, Some(*algorithm) != owner, "{:?}: {algorithm:?}", shown());
+        assert_eq!(refused, Some(*algorithm) != owner, "{:?}: {algorithm:?}", forged());
     }
     let Some((algorithm, fields)) = state else { return };
-    let Value::BulkString(bytes) = stored else { panic!("{:?}: no string", shown()) };
+    let Value::BulkString(bytes) = stored else { panic!("{:?}: no string", forged()) };
     let place = ALL.iter().position(|other| *other == algorithm).expect("one of them");
     let line = words(&deciding(algorithm, &limits));
     let replies = client.pipeline(&[line, words("PTTL k"), words("RL.INSPECT k")]);
-    let reply = integers(&replies[0]).unwrap_or_else(|| panic!("{:?}: {replies:?}", shown()));
-    assert_eq!(integers(&peeks[place]), Some(reply), "{:?}: PEEK differs", shown());
+    let reply = integers(&replies[0]).unwrap_or_else(|| panic!("{:?}: {replies:?}", forged()));
+    assert_eq!(integers(&peeks[place]), Some(reply), "{:?}: PEEK differs", forged());
     if let Err(difference) = check_reply(bytes, &fields, &limits, reply) {
-        panic!("{:?} {fields:?} {limits:?}: {reply:?}, {difference}", shown());
+        panic!("{:?} {fields:?} {limits:?}: {reply:?}, {difference}", forged());
     }
     if reply[0] == 1 {
         outcomes.allowed += 1;
-        assert!(matches!(replies[1], Value::Int(1..)), "{:?}: no TTL: {replies:?}", shown());
+        assert!(matches!(replies[1], Value::Int(1..)), "{:?}: no TTL: {replies:?}", forged());
         let after = inspected(&replies[2]).map(|(algorithm, _)| algorithm);
-        assert_eq!(after, Some(algorithm), "{:?}: what an allowed call leaves", shown());
+        assert_eq!(after, Some(algorithm), "{:?}: what an allowed call leaves", forged());
     } else {
         outcomes.denied += 1;
         // A denial changes the state only to repair it. The repaired state has an expiry.
         if client.run("GET k") != *stored {
-            assert!(matches!(replies[1], Value::Int(1..)), "{:?}: no TTL: {replies:?}", shown());
+            assert!(matches!(replies[1], Value::Int(1..)), "{:?}: no TTL: {replies:?}", forged());
             let after = inspected(&replies[2]).map(|(algorithm, _)| algorithm);
-            assert_eq!(after, Some(algorithm), "{:?}: what a repair leaves", shown());
+            assert_eq!(after, Some(algorithm), "{:?}: what a repair leaves", forged());
         }
     }
 }

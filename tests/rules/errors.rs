@@ -225,7 +225,7 @@ fn error_lists_every_algorithm_or_option_that_is_valid_there() {
 }
 
 #[test]
-fn rl_all_with_an_incomplete_rule_answers_with_the_arguments_that_the_rule_takes() {
+fn error_of_rl_all_for_an_incomplete_rule_lists_the_arguments_that_the_rule_takes() {
     let server = Server::start();
     let mut client = server.client();
     #[rustfmt::skip]

@@ -5,7 +5,7 @@
 use redis::Value;
 use redis_throttle_engine::grammar::error::GrammarError;
 
-use support::fuzz::{self, CROSS_BOUNDS, Call, Outcomes, check_all, shown};
+use support::fuzz::{self, CROSS_BOUNDS, Call, Outcomes, check_all, format_call};
 use support::{BASE_US, Client, Random, Server, integers, listing, raw_error, text};
 
 /// The possible times between two batches, from zero to a year. The clock only moves forward.
@@ -31,7 +31,7 @@ fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
 fn arguments(list: &Value) -> Vec<Argument> {
     let Value::Array(list) = list else { panic!("no list: {list:?}") };
     let arguments = list.iter().map(|argument| {
-        let told = |name| field(argument, name).map(text);
+        let value = |name| field(argument, name).map(text);
         let has = |name| match field(argument, "flags") {
             Some(Value::Array(flags) | Value::Set(flags)) => {
                 flags.iter().any(|flag| text(flag) == name)
@@ -39,9 +39,9 @@ fn arguments(list: &Value) -> Vec<Argument> {
             _ => false,
         };
         Argument {
-            name: told("name").expect("a name"),
-            kind: told("type").expect("a type"),
-            token: told("token"),
+            name: value("name").expect("a name"),
+            kind: value("type").expect("a type"),
+            token: value("token"),
             optional: has("optional"),
             multiple: has("multiple"),
             nested: field(argument, "arguments").map(arguments).unwrap_or_default(),
@@ -255,7 +255,7 @@ fn freeze_at(unix_us: i64) -> Call {
     ["RL.DEBUG", "CLOCK", "FREEZE", &unix_us.to_string()].map(|word| word.into()).to_vec()
 }
 
-/// Asserts that a valid call is answered without an error, except for values that are invalid
+/// Asserts that a valid call gets no error, except for values that are invalid
 /// together, a key of another algorithm, or a clock that would leave its range.
 fn assert_understood(client: &mut Client, call: &Call) {
     let reply = client.call(call);
@@ -283,7 +283,7 @@ fn assert_understood(client: &mut Client, call: &Call) {
             || error.starts_with("ERR invalid duration: expected")
                 && call.last().is_some_and(|word| word.starts_with(b"-"))
             || error == "ERR invalid duration: the clock must stay between the years 1970 and 2200";
-        assert!(excused, "{}: {error}", shown(call));
+        assert!(excused, "{}: {error}", format_call(call));
     }
 }
 
@@ -347,7 +347,12 @@ fn every_documented_argument_is_required_and_no_token_stands_for_another() {
                 let is_time =
                     name == "rl.debug" && words[2].eq_ignore_ascii_case(b"FREEZE") && place == 3;
                 let spare = is_time || words[place].eq_ignore_ascii_case(b"ALIGNED");
-                assert_eq!(raw_error(&reply).is_none(), spare, "{}: {reply:?}", shown(&fewer));
+                assert_eq!(
+                    raw_error(&reply).is_none(),
+                    spare,
+                    "{}: {reply:?}",
+                    format_call(&fewer)
+                );
                 tried += 1;
             }
         }

@@ -15,24 +15,24 @@ fn words(line: &str) -> Call {
     line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Asserts an answer that a client can handle: a documented error, or five valid integers.
+/// Asserts a reply that a client can handle: a documented error, or five valid integers.
 fn assert_sane(call: &[Vec<u8>], reply: &Value) {
-    let shown = || call.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
+    let words = || call.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
     if let Some(error) = raw_error(reply) {
-        assert!(error.starts_with("ERR ") || error == WRONGTYPE, "{:?}: {error}", shown());
-        assert!(!error.contains("internal error"), "{:?}: {error}", shown());
+        assert!(error.starts_with("ERR ") || error == WRONGTYPE, "{:?}: {error}", words());
+        assert!(!error.contains("internal error"), "{:?}: {error}", words());
     } else if let Some([allowed, limit, remaining, retry_ms, reset_ms]) = integers(reply) {
-        assert!(allowed == 0 || allowed == 1, "{:?}: {reply:?}", shown());
-        assert!((1..=1_000_000_000_000).contains(&limit), "{:?}: {reply:?}", shown());
-        assert!((0..=limit).contains(&remaining), "{:?}: {reply:?}", shown());
-        assert!(retry_ms >= -1 && reset_ms >= 0, "{:?}: {reply:?}", shown());
+        assert!(allowed == 0 || allowed == 1, "{:?}: {reply:?}", words());
+        assert!((1..=1_000_000_000_000).contains(&limit), "{:?}: {reply:?}", words());
+        assert!((0..=limit).contains(&remaining), "{:?}: {reply:?}", words());
+        assert!(retry_ms >= -1 && reset_ms >= 0, "{:?}: {reply:?}", words());
     } else {
-        panic!("{:?}: {reply:?}", shown());
+        panic!("{:?}: {reply:?}", words());
     }
 }
 
 #[test]
-fn calls_with_any_single_byte_in_any_argument_are_answered() {
+fn calls_with_any_single_byte_in_any_argument_get_a_reply() {
     let server = Server::start();
     let mut client = server.client();
     let plain = RULES.iter().map(|(name, rule)| format!("RL.{name} k {rule}"));
@@ -70,7 +70,7 @@ fn calls_with_any_single_byte_in_any_argument_are_answered() {
 }
 
 #[test]
-fn calls_with_many_or_long_arguments_are_answered() {
+fn calls_with_many_or_long_arguments_get_a_reply() {
     let server = Server::start();
     let mut client = server.client();
     let long = [vec![b'9'; 5_000_000], vec![b'0'; 5_000_000], vec![0xff; 5_000_000]];
@@ -103,7 +103,7 @@ fn calls_with_many_or_long_arguments_are_answered() {
 }
 
 #[test]
-fn random_calls_made_of_the_modules_words_are_answered() {
+fn random_calls_of_the_modules_words_get_a_reply() {
     #[rustfmt::skip]
     const WORDS: [&str; 34] = [
         "RL.FIXED", "RL.PEEK",
@@ -215,27 +215,27 @@ fn damaged(state: &[u8]) -> Vec<Vec<u8>> {
     damaged
 }
 
-/// Stores a value, calls the commands that read it, and asserts that each of them answers.
+/// Stores a value, calls the commands that read it, and asserts that each of them replies.
 fn present(client: &mut Client, algorithm: Algorithm, value: &[u8]) {
     let decide = words(&algorithm.call("k", 7, "10"));
     let peek = words(&algorithm.peek("k", 7, "10"));
     let set = vec![b"SET".to_vec(), b"k".to_vec(), value.to_vec()];
     let calls = [set, words("RL.INSPECT k"), peek, decide, words("GET k"), words("PTTL k")];
     let replies = client.pipeline(&calls);
-    let shown = value.escape_ascii();
+    let escaped = value.escape_ascii();
     if let Some(error) = raw_error(&replies[1]) {
-        assert!(error.starts_with("WRONGTYPE"), "{shown}: {error}");
+        assert!(error.starts_with("WRONGTYPE"), "{escaped}: {error}");
     }
     assert_sane(&calls[2], &replies[2]);
     assert_sane(&calls[3], &replies[3]);
     // PEEK is refused exactly when the call that decides is refused.
     let refused = raw_error(&replies[3]).is_some();
-    assert_eq!(raw_error(&replies[2]).is_some(), refused, "{shown}");
+    assert_eq!(raw_error(&replies[2]).is_some(), refused, "{escaped}");
     if refused {
-        assert_eq!(replies[4], Value::BulkString(value.to_vec()), "{shown}: it was touched");
+        assert_eq!(replies[4], Value::BulkString(value.to_vec()), "{escaped}: it was touched");
     } else if integers(&replies[3]).is_some_and(|reply| reply[0] == 1) {
-        let Value::Int(left_ms) = replies[5] else { panic!("{shown}: {:?}", replies[5]) };
-        assert!(left_ms > 0, "{shown}: allowed, and the key never expires: {left_ms}");
+        let Value::Int(left_ms) = replies[5] else { panic!("{escaped}: {:?}", replies[5]) };
+        assert!(left_ms > 0, "{escaped}: allowed, and the key never expires: {left_ms}");
     }
 }
 
@@ -303,7 +303,7 @@ fn random_bytes_are_refused_as_a_state() {
 }
 
 #[test]
-fn calls_on_a_huge_forged_log_are_answered_and_do_not_stop_the_server() {
+fn calls_on_a_huge_forged_log_get_a_reply_and_do_not_stop_the_server() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

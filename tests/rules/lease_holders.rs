@@ -14,19 +14,19 @@ use support::{BASE_US, Client, Random, Reply, Server};
 
 /// Asserts that the number of holders is within the limit, counted by the server's own commands and
 /// by INSPECT. Returns the server's count.
-fn watched(client: &mut Client, limit: i64) -> i64 {
+fn count_holders(client: &mut Client, limit: i64) -> i64 {
     let script = "local time = redis.call('TIME') \
                   return redis.call('ZCOUNT', KEYS[1], '(' .. time[1] .. string.format('%06d', \
                   time[2]), '+inf')";
     let Value::Int(counted) = client.call(&["EVAL", script, "1", "k"]) else { panic!("no count") };
-    let (shown, _) = support::leases::inspected(client, "k");
-    assert!(counted <= limit && shown <= limit, "{counted} and {shown} hold at once");
+    let (listed, _) = support::leases::inspected(client, "k");
+    assert!(counted <= limit && listed <= limit, "{counted} and {listed} hold at once");
     counted
 }
 
 /// Takes, renews and releases leases until `stop` is set, and leaves some of them unreleased. Adds
-/// to `told` the number of leases that the server granted.
-fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &AtomicU64) {
+/// the number of leases that the server granted to `granted`.
+fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, granted: &AtomicU64) {
     let mut random = Random::new(seed);
     let mut given = 0;
     while !stop.load(Relaxed) {
@@ -49,7 +49,7 @@ fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &Atomic
             }
         }
     }
-    told.fetch_add(given, Relaxed);
+    granted.fetch_add(given, Relaxed);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn sixty_four_connections_that_come_and_go_never_exceed_the_limit() {
         let mut watcher = server.client();
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(seconds) {
-            most = most.max(watched(&mut watcher, LIMIT));
+            most = most.max(count_holders(&mut watcher, LIMIT));
         }
         stop.store(true, Relaxed);
     });
@@ -155,7 +155,7 @@ fn time_of_a_call_does_not_grow_with_the_number_of_holders() {
         // Half of the leases have expired. The retry time is when a lease deep inside the set
         // expires.
         ("denied when half has expired", hour_us + 1, repeated("RL.LEASE KEY new 2 1h")),
-        ("shown", 0, repeated("RL.INSPECT KEY")),
+        ("inspected", 0, repeated("RL.INSPECT KEY")),
     ];
     for (name, later_us, calls) in cases {
         let times = sizes.map(|size| {
@@ -176,7 +176,7 @@ fn time_of_a_call_does_not_grow_with_the_number_of_holders() {
 }
 
 #[test]
-fn answers_are_exact_with_many_holders() {
+fn replies_are_exact_with_many_holders() {
     const HOLDERS: i64 = 100_000;
     let server = Server::start();
     let mut client = server.client();

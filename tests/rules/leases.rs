@@ -1,4 +1,4 @@
-//! `RL.LEASE`, `RL.RENEW` and `RL.RELEASE`: their answers, alone and in calls with several rules.
+//! `RL.LEASE`, `RL.RENEW` and `RL.RELEASE`: their replies, alone and in calls with several rules.
 
 use redis::Value;
 
@@ -46,7 +46,7 @@ fn lease_of_a_killed_worker_is_free_at_its_ttl_and_not_before() {
             assert_eq!(peek[3..], [left_ms, left_ms], "{at_us}");
         }
     }
-    // RENEW and RELEASE tell the former holder that it has no lease.
+    // RENEW and RELEASE report to the former holder that it has no lease.
     assert_eq!(client.integer("RL.RENEW k worker 60s"), 0);
     assert_eq!(client.integer("RL.RELEASE k worker"), 0);
     assert_eq!(client.decide("RL.LEASE k other 1 60s"), [1, 1, 0, 0, 60_000]);
@@ -119,7 +119,7 @@ fn clock_that_steps_back_lengthens_a_lease_until_it_is_renewed_or_released() {
     assert_eq!(client.decide("RL.LEASE k c 2 60s"), [0, 2, 0, 60_000, hour_and_minute]);
     assert_eq!(client.integer("RL.RELEASE k b"), 1);
     assert_eq!(client.decide("RL.LEASE k c 2 60s"), [1, 2, 0, 0, 60_000]);
-    // A step forward ends leases early. RENEW tells their holders.
+    // A step forward ends leases early. RENEW reports that to their holders.
     client.advance_ms(60_000);
     assert_eq!(client.integer("RL.RENEW k a 60s"), 0);
     assert_eq!(client.decide("RL.LEASE k d 2 60s"), [1, 2, 1, 0, 60_000]);
@@ -136,7 +136,7 @@ fn lease_works_among_several_rules_and_a_denied_call_stores_no_lease() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    let ask = |client: &mut Client, command: &str, id: &str, limit: u64| -> Vec<i64> {
+    let decide = |client: &mut Client, command: &str, id: &str, limit: u64| -> Vec<i64> {
         let lease = format!("LEASE {id} 2 60s");
         let rate = format!("FIXED {limit} 10");
         let reply = client.call(&[command, "{k}:l", &lease, "{k}:r", &rate]);
@@ -148,28 +148,28 @@ fn lease_works_among_several_rules_and_a_denied_call_stores_no_lease() {
         flat.collect()
     };
     let allowed = [1, 2, 1, 0, 60_000, 1, 1, 2, 1, 0, 60_000, 1, 3, 2, 0, 10_000];
-    assert_eq!(ask(&mut client, "RL.PEEKALL", "a", 3), allowed);
+    assert_eq!(decide(&mut client, "RL.PEEKALL", "a", 3), allowed);
     assert_eq!(client.integer("DBSIZE"), 0);
-    assert_eq!(ask(&mut client, "RL.ALL", "a", 3), allowed);
+    assert_eq!(decide(&mut client, "RL.ALL", "a", 3), allowed);
     // The call would leave one permit of the lease and no unit of the rate, so the rate decides.
-    let decided_by_rate = ask(&mut client, "RL.PEEKALL", "a", 2);
+    let decided_by_rate = decide(&mut client, "RL.PEEKALL", "a", 2);
     assert_eq!(decided_by_rate[..6], [1, 2, 0, 0, 10_000, 2]);
     // The rate denies: no lease is stored, and a live lease is not renewed.
     client.advance_ms(1_000);
     let before = client.snapshot("{k}:l");
     let denied = [0, 1, 0, 9_000, 9_000, 2];
     for (id, row) in [("b", [1, 2, 1, 0, 59_000]), ("a", [1, 2, 1, 0, 59_000])] {
-        let answer = ask(&mut client, "RL.ALL", id, 1);
-        assert_eq!(answer[..6], denied, "{id}");
-        assert_eq!(answer[6..11], row, "{id}: as it stands");
+        let numbers = decide(&mut client, "RL.ALL", id, 1);
+        assert_eq!(numbers[..6], denied, "{id}");
+        assert_eq!(numbers[6..11], row, "{id}: as it stands");
         assert_eq!(client.snapshot("{k}:l"), before, "{id}");
     }
     // The lease denies: the rate takes nothing.
     assert!(client.allows("RL.LEASE {k}:l c 2 60s"));
-    let answer = ask(&mut client, "RL.ALL", "b", 3);
-    assert_eq!(answer[..6], [0, 2, 0, 59_000, 60_000, 1]);
-    assert_eq!(answer[11..], [1, 3, 2, 0, 9_000]);
-    // One call asks for two leases. The second key is full, so the call takes neither lease.
+    let numbers = decide(&mut client, "RL.ALL", "b", 3);
+    assert_eq!(numbers[..6], [0, 2, 0, 59_000, 60_000, 1]);
+    assert_eq!(numbers[11..], [1, 3, 2, 0, 9_000]);
+    // One call requests two leases. The second key is full, so the call takes neither lease.
     let reply = client.call(&["RL.ALL", "{k}:x", "LEASE b 1 60s", "{k}:l", "LEASE b 2 60s"]);
     let Value::Array(fields) = &reply else { panic!("{reply:?}") };
     assert_eq!(fields[0], Value::Int(0));
@@ -283,7 +283,7 @@ fn inspect_shows_the_number_of_holders_and_the_first_hundred_by_remaining_time()
     assert_eq!(inspected(&mut client, "k"), (30, expected(30, 120)));
     client.advance_ms(30_000);
     assert_eq!(inspected(&mut client, "k"), (0, vec![]));
-    assert_eq!(client.run("RL.INSPECT nobody"), Value::Nil);
+    assert_eq!(client.run("RL.INSPECT missing"), Value::Nil);
     let Value::Map(fields) = server.client3().run("RL.INSPECT k") else { panic!("no map") };
     assert_eq!(fields.len(), 3);
     assert_eq!(fields[2].1, Value::Map(vec![]), "a map in the map");

@@ -2,8 +2,8 @@
 
 use redis::Value;
 
-use support::several::{answer, call};
-use support::uses::{ask, set};
+use support::several::{call, decision_of};
+use support::uses::{decide, set};
 use support::{ALGORITHMS, BASE_US, Client, Random, Server, raw_error};
 
 /// Makes the calls of a table (time in ms, call, expected reply) on a frozen clock. Each is peeked
@@ -22,7 +22,7 @@ fn dump(client: &mut Client, key: &str) -> Value {
 }
 
 #[test]
-fn calls_that_leave_units_answer_as_in_the_worked_table() {
+fn calls_that_leave_units_match_the_worked_table() {
     let server = Server::start();
     let rows = [
         (0, "k", "TOKENBUCKET 10 10 60 COST 7", [1, 10, 3, 0, 42_000]),
@@ -67,11 +67,11 @@ fn call_that_leaves_units_equals_a_peek_of_both_and_then_the_call_alone() {
         };
         let (ours, plain) =
             (format!("ours:{}", algorithm.name), format!("plain:{}", algorithm.name));
-        let answer = client.decide(&format!("{} LEAVE {leave_text}", on(&ours, cost)));
+        let reply = client.decide(&format!("{} LEAVE {leave_text}", on(&ours, cost)));
         let both = client.decide(&peek(&plain, cost + leave));
         let expected = if both[0] == 1 { client.decide(&on(&plain, cost)) } else { both };
-        assert_eq!(answer, expected, "{rule} COST {cost} LEAVE {leave_text}");
-        let counter = if answer[0] == 1 { &mut allowed } else { &mut denied };
+        assert_eq!(reply, expected, "{rule} COST {cost} LEAVE {leave_text}");
+        let counter = if reply[0] == 1 { &mut allowed } else { &mut denied };
         *counter += 1;
         assert_eq!(dump(&mut client, &ours), dump(&mut client, &plain), "{rule}");
     }
@@ -102,8 +102,8 @@ fn of_several_rules_the_one_with_the_fewest_calls_above_what_it_leaves_decides()
     client.freeze(BASE_US);
     let mut all = |pairs: &[(&str, &str)]| {
         let reply = client.call(&call("RL.ALL", pairs));
-        let answer = answer(&reply).unwrap_or_else(|| panic!("{reply:?}"));
-        (answer.five, answer.rule)
+        let decision = decision_of(&reply).unwrap_or_else(|| panic!("{reply:?}"));
+        (decision.five, decision.rule)
     };
     // Three more calls of the first rule, two of the second.
     let pairs = [("a", "FIXED 4 60"), ("b", "FIXED 10 60 LEAVE 70%")];
@@ -126,12 +126,12 @@ fn caller_of_a_policy_or_a_reservation_chooses_what_it_leaves() {
     client.freeze(BASE_US);
     set(&mut client, "p GCRA 10 10 60");
     set(&mut client, "shade SHADOW GCRA 10 10 60");
-    assert_eq!(ask(&mut client, "RL.USE u p COST 8 LEAVE 20%"), [1, 10, 2, 0, 48_000, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE u p COST 8 LEAVE 20%"), [1, 10, 2, 0, 48_000, 1, 0]);
     let denied = [0, 10, 2, 6_000, 48_000, 0, 6_000];
-    assert_eq!(ask(&mut client, "RL.PEEK u USE p LEAVE 2"), denied);
-    assert_eq!(ask(&mut client, "RL.USE u p LEAVE 2 FOR x DEFAULT GCRA 1 1 1"), denied);
+    assert_eq!(decide(&mut client, "RL.PEEK u USE p LEAVE 2"), denied);
+    assert_eq!(decide(&mut client, "RL.USE u p LEAVE 2 FOR x DEFAULT GCRA 1 1 1"), denied);
     client.decide("RL.GCRA s 10 10 60 COST 10");
-    assert_eq!(ask(&mut client, "RL.USE s shade LEAVE 1"), [1, 10, 0, 0, 60_000, 0, 12_000]);
+    assert_eq!(decide(&mut client, "RL.USE s shade LEAVE 1"), [1, 10, 0, 0, 60_000, 0, 12_000]);
     let rows = [
         ("RL.RESERVE r a 30s FIXED 10 60 COST 4 LEAVE 6", [1, 10, 6, 0, 30_000]),
         ("RL.RESERVE r b 30s FIXED 10 60 COST 4 LEAVE 3", [0, 10, 6, 30_000, 30_000]),

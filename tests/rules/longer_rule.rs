@@ -58,7 +58,7 @@ fn gcra_stores_an_instant_that_means_the_same_under_a_longer_rule() {
     // rule.
     let longer = client.decide("RL.PEEK k GCRA 100 100 3600");
     assert_eq!((longer[0], longer[3]), (1, 0), "{longer:?}");
-    // After the key has expired, GCRA answers as before, minus the debt that has been paid since.
+    // After the key has expired, GCRA decides as before, minus the debt that has been paid since.
     let before = client.decide("RL.PEEK k GCRA 100 100 3600 COST 0")[4];
     eventually("the key expires", || (client.integer("EXISTS k") == 0).then_some(()));
     let after = client.decide("RL.PEEK k GCRA 100 100 3600 COST 0");

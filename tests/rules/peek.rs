@@ -1,9 +1,9 @@
-//! PEEK gives the answer of the call that decides, and changes nothing.
+//! PEEK returns the reply of the call that decides, and changes nothing.
 
 use support::{ALGORITHMS, BASE_US, Random, Server};
 
 #[test]
-fn peek_gives_the_same_answer_as_the_call_that_follows() {
+fn peek_returns_the_reply_of_the_call_that_follows() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -12,10 +12,10 @@ fn peek_gives_the_same_answer_as_the_call_that_follows() {
         let mut denials = 0;
         for _ in 0..150 {
             let cost = format!("10 COST {}", random.below(8));
-            let foretold = client.decide(&algorithm.peek("k", 6, &cost));
-            let answered = client.decide(&algorithm.call("k", 6, &cost));
-            assert_eq!(foretold, answered, "{} {cost}", algorithm.name);
-            denials += i64::from(answered[0] == 0);
+            let peeked = client.decide(&algorithm.peek("k", 6, &cost));
+            let decided = client.decide(&algorithm.call("k", 6, &cost));
+            assert_eq!(peeked, decided, "{} {cost}", algorithm.name);
+            denials += i64::from(decided[0] == 0);
             client.advance_ms(random.below(3_000) as i64);
         }
         assert!((20..130).contains(&denials), "{}: {denials} denials", algorithm.name);
@@ -52,8 +52,8 @@ fn peek_with_cost_zero_returns_the_status_of_a_key() {
         let status = format!("{} COST 0", algorithm.peek("k", 5, "1h"));
         assert_eq!(client.decide(&status), [1, 5, 5, 0, 0], "{status}: unknown");
         let used = client.decide(&algorithm.call("k", 5, "1h COST 3"));
-        let told = client.decide(&status);
-        assert_eq!((told[0], told[2], told[4]), (1, 2, used[4]), "{status}: after {used:?}");
+        let reply = client.decide(&status);
+        assert_eq!((reply[0], reply[2], reply[4]), (1, 2, used[4]), "{status}: after {used:?}");
         client.integer("DEL k");
     }
 }

@@ -58,7 +58,7 @@ fn cookbook_shows_the_replies_of_a_real_server() {
     sessions.iter().for_each(|(title, rows)| play(title, rows));
 }
 
-/// The time at which the calls of the reference are made: 2026-01-01 00:00:00 UTC.
+/// The time of the calls of the reference: 2026-01-01 00:00:00 UTC.
 const REFERENCE_US: i64 = 1_767_225_600_000_000;
 
 /// Returns the lines of a section's blocks without a language.
@@ -75,8 +75,8 @@ fn play_lines(lines: &[&str]) {
     for line in lines {
         let (call, expected) = line.split_once(" -> ").expect(line);
         let reply = client.call(&words(call));
-        let shown = raw_error(&reply).unwrap_or_else(|| on_a_line(&reply));
-        assert_eq!(shown, expected.trim(), "{line}");
+        let printed = raw_error(&reply).unwrap_or_else(|| on_a_line(&reply));
+        assert_eq!(printed, expected.trim(), "{line}");
     }
 }
 

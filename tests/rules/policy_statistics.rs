@@ -192,7 +192,7 @@ fn policy_in_shadow_mode_counts_the_units_it_takes_and_the_calls_it_would_have_d
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    for (name, mode) in [("shadow", "SHADOW"), ("nobody", "ENFORCE 0")] {
+    for (name, mode) in [("shadow", "SHADOW"), ("no-key", "ENFORCE 0")] {
         client.ok(&format!("RL.POLICY SET {name} {mode} FIXED 2 1h"));
         for cost in [1, 1, 1, 3] {
             let reply = uses(&mut client, &format!("RL.USE {name} {name} COST {cost}"));
@@ -252,9 +252,9 @@ fn errors_count_under_a_known_policy_and_otherwise_under_other() {
         ("RL.USE a no@name", "ERR", None),
     ];
     let mut expected = BTreeMap::new();
-    for (call, answer, name) in table {
+    for (call, start, name) in table {
         let error = client.error(call);
-        assert!(error.starts_with(answer), "{call}: {error}");
+        assert!(error.starts_with(start), "{call}: {error}");
         if let Some(name) = name {
             *expected.entry(name.to_owned()).or_insert(0) += 1;
         }
@@ -480,8 +480,8 @@ impl Seen {
     /// Counts a call from the seven integers of its reply.
     fn count(&mut self, name: &str, reply: [i64; 7], cost: u64, partial: bool, is_off: bool) {
         let stats = self.0.entry(name.to_owned()).or_default();
-        let [answered, limit, remaining, _, _, decided, _] = reply;
-        match (answered, decided) {
+        let [allowed, limit, remaining, _, _, decided, _] = reply;
+        match (allowed, decided) {
             (0, _) => stats.denied += 1,
             (_, 0) => stats.shadow_denied += 1,
             _ => {
@@ -531,7 +531,7 @@ fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
         let usage = if variant.is_empty() {
             policy.to_owned()
         } else {
-            format!("{policy} FOR nobody FOR {variant}")
+            format!("{policy} FOR unknown FOR {variant}")
         };
         let key = format!("{name}:{}", random.below(7));
         let cost = if name == "failed" { 1 } else { 1 + random.below(4) };
@@ -670,7 +670,7 @@ fn metrics_equal_the_statistics_and_omit_policies_without_calls() {
     }
     assert!(touched == MIXED.len() + 2 && denied >= 4, "{all:?}");
     let of_policies = text.lines().filter(|line| line.starts_with("rl_policy_")).count();
-    assert_eq!(of_policies, touched * 7 + denied, "nothing else is told of policies");
+    assert_eq!(of_policies, touched * 7 + denied, "policies have no other metrics");
     // No key, and no part of a key, appears as a label.
     assert!(!text.contains("new:") && !text.contains("list") && !text.contains(":1"), "{text}");
     client.ok("RL.POLICY RESETSTAT");

@@ -76,7 +76,7 @@ fn quota_ends_exactly_with_its_calendar_period() {
 }
 
 #[test]
-fn quota_answers_peek_partial_zero_and_excessive_costs() {
+fn quota_decides_peeks_and_partial_zero_and_excessive_costs() {
     let server = Server::start();
     let mut client = server.client();
     let noon = "2026-07-15T12:00";

@@ -34,9 +34,9 @@ fn denied_call_repairs_a_state_once_after_a_step_back_of_more_than_its_span() {
         assert!(repaired[3] <= most_ms, "{call}: {repaired:?}, {good:?} under a good clock");
         assert_ne!(client.snapshot("k"), before, "{call}: nothing was repaired");
         assert!(client.changes() > changes, "{call}: the repair does not count as a change");
-        let told = subscriber.pushed();
-        assert_eq!(told.len(), 1, "{call}: one event");
-        assert_eq!(told[0].kind, PushKind::PMessage);
+        let events = subscriber.pushed();
+        assert_eq!(events.len(), 1, "{call}: one event");
+        assert_eq!(events[0].kind, PushKind::PMessage);
 
         // Afterwards it is an ordinary state: a denial changes nothing.
         let (after, changes) = (client.snapshot("k"), client.changes());

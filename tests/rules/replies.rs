@@ -286,13 +286,13 @@ fn cost_zero_is_always_allowed_and_takes_nothing() {
         client.freeze(BASE_US);
         for algorithm in ALGORITHMS {
             let call = algorithm.call("free", 2, "1h");
-            let asked = format!("{call} COST 0");
+            let free = format!("{call} COST 0");
             // On a new key all units are left, there is no wait, and no key is created.
-            assert_eq!(client.decide(&asked), [1, 2, 2, 0, 0], "{call}");
+            assert_eq!(client.decide(&free), [1, 2, 2, 0, 0], "{call}");
             assert_eq!(client.integer("EXISTS free"), 0, "{call}");
             assert!(client.allows(&format!("{call} COST 2")), "{call}");
             let (full, before) = (client.decide(&call), client.snapshot("free"));
-            let status = client.decide(&asked);
+            let status = client.decide(&free);
             // On a key without units left the call is still allowed, and changes nothing.
             assert_eq!((status[0], status[2], status[4]), (1, 0, full[4]), "{call}");
             assert_eq!(client.snapshot("free"), before, "{call}");

@@ -38,7 +38,7 @@ fn reservation_counts_for_all_callers_and_is_settled_once() {
 }
 
 #[test]
-fn commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
+fn commit_after_its_reservation_expired_returns_0_and_charges_nothing() {
     let server = Server::start();
     let mut client = server.client();
     play(
@@ -210,8 +210,8 @@ fn traceless() -> Vec<String> {
     vec![
         reserve("b", "1h", 1),
         reserve("a", "2h", 11),
-        format!("RL.COMMIT k nobody {RULE} COST 7"),
-        format!("RL.CANCEL k nobody {RULE}"),
+        format!("RL.COMMIT k unknown {RULE} COST 7"),
+        format!("RL.CANCEL k unknown {RULE}"),
         commit("settled"),
         cancel("settled"),
         format!("RL.FIXED k 10 60"),
@@ -257,9 +257,9 @@ fn call_that_is_denied_or_finds_no_reservation_changes_nothing() {
         assert_eq!(client.decide(&call)[0], 1, "{call}");
         assert_eq!(stream.effects(&mut client).len(), 1, "{call}");
     }
-    let told = listener.pushed().len();
+    let events = listener.pushed().len();
     // Each reading of the stream writes a mark, which is an event too.
-    assert_eq!(told, 4 + 4, "one event each");
+    assert_eq!(events, 4 + 4, "one event each");
 }
 
 #[test]

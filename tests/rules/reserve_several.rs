@@ -1,22 +1,17 @@
-//! `RESERVE` as a rule of `RL.ALL` and `RL.PEEKALL`: a reservation that is made with the units of
-//! all other rules, or not at all.
+//! `RESERVE` as a rule of `RL.ALL` and `RL.PEEKALL`: a call takes the reservation and the units
+//! of all other rules, or none of them.
 
-use support::several::{Answer, answer, call};
+use support::several::{Decision, call, decide};
 use support::{BASE_US, Client, Random, Server, raw_error};
 
-fn ask(client: &mut Client, command: &str, pairs: &[(&str, &str)]) -> Answer {
-    let value = client.call(&call(command, pairs));
-    answer(&value).unwrap_or_else(|| panic!("{command} {pairs:?}: no answer: {value:?}"))
-}
-
-/// Returns the answer of RL.ALL, after that of RL.PEEKALL was the same and changed nothing.
-fn all(client: &mut Client, pairs: &[(&str, &str)]) -> Answer {
+/// Returns the decision of RL.ALL. Asserts that RL.PEEKALL returns the same and changes nothing.
+fn all(client: &mut Client, pairs: &[(&str, &str)]) -> Decision {
     let before = client.contents();
-    let peeked = ask(client, "RL.PEEKALL", pairs);
+    let peeked = decide(client, "RL.PEEKALL", pairs);
     assert_eq!(client.contents(), before, "{pairs:?} peeked");
-    let answer = ask(client, "RL.ALL", pairs);
-    assert_eq!(answer, peeked, "{pairs:?}");
-    answer
+    let decision = decide(client, "RL.ALL", pairs);
+    assert_eq!(decision, peeked, "{pairs:?}");
+    decision
 }
 
 fn error(client: &mut Client, command: &str, pairs: &[(&str, &str)]) -> String {
@@ -47,7 +42,7 @@ fn gateway_takes_a_request_a_reservation_and_a_permit_together() {
         };
         // The rows of the first call: the month is unused, so it is full again when the reservation
         // expires.
-        let expected = Answer {
+        let expected = Decision {
             five: [1, 4, 3, 0, 120_000],
             rule: 4,
             rows: vec![
@@ -122,11 +117,11 @@ fn row_is_the_reply_of_the_single_reservation_and_so_is_a_peek() {
         let vain = all(&mut client, &[NEVER, pairs[0]]);
         assert_eq!((vain.five, vain.rule), ([0, 1, 1, -1, 0], 1), "{words}");
         assert_eq!(client.snapshot(key), before, "{words}");
-        let answer = all(&mut client, &pairs);
+        let decision = all(&mut client, &pairs);
         let single = support::integers(&expected).expect("a decision");
         assert_eq!(vain.rows[1][0], single[0], "{words}");
-        assert_eq!(answer.rows[0], single, "{words}");
-        assert_eq!(answer.five[0], single[0], "{words}");
+        assert_eq!(decision.rows[0], single, "{words}");
+        assert_eq!(decision.five[0], single[0], "{words}");
         let counter = if single[0] == 1 { &mut allowed } else { &mut denied };
         *counter += 1;
         let twin = client.call(&["DUMP", &format!("twin:{key}")]);
@@ -166,14 +161,14 @@ fn deciding_rule_counts_the_units_that_the_reservation_leaves() {
     client.freeze(BASE_US);
     // Nine units, of which seven stay: one more call of cost 2. The other rule allows two.
     let pairs = [("g", "GCRA 3 1 60"), ("k", "RESERVE a 30s FIXED 11 60 COST 2 LEAVE 7")];
-    let answer = all(&mut client, &pairs);
-    assert_eq!((answer.five, answer.rule), ([1, 11, 9, 0, 30_000], 2));
+    let decision = all(&mut client, &pairs);
+    assert_eq!((decision.five, decision.rule), ([1, 11, 9, 0, 30_000], 2));
     let denied = all(&mut client, &[("k", "RESERVE b 30s FIXED 11 60 COST 3 LEAVE 7"), pairs[0]]);
     assert_eq!((denied.five, denied.rule), ([0, 11, 9, 30_000, 30_000], 1));
     // COST 0 never runs out, and what it leaves still decides. It remembers its id.
     let pairs = [("k", "RESERVE z 30s FIXED 11 60 COST 0 LEAVE 9"), ("g", "GCRA 3 1 60")];
-    let answer = all(&mut client, &pairs);
-    assert_eq!((answer.rows[0], answer.rule), ([1, 11, 9, 0, 30_000], 2));
+    let decision = all(&mut client, &pairs);
+    assert_eq!((decision.rows[0], decision.rule), ([1, 11, 9, 0, 30_000], 2));
     assert!(client.allows("RL.COMMIT k z FIXED 11 60"));
 }
 
@@ -195,14 +190,14 @@ fn denied_call_writes_nothing_but_the_repair_of_its_own_key() {
         NEVER,
     ];
     for _ in 0..3 {
-        assert_eq!(ask(&mut client, "RL.ALL", &pairs).five[0], 0);
+        assert_eq!(decide(&mut client, "RL.ALL", &pairs).five[0], 0);
     }
     assert_eq!((client.contents(), client.changes()), (before.clone(), changes));
     assert!(stream.effects(&mut client).is_empty());
     // The reservation of 30 s now lies a minute ahead of the clock.
     client.freeze(BASE_US - 90_000_000);
     listener.pushed();
-    let denied = ask(&mut client, "RL.ALL", &pairs);
+    let denied = decide(&mut client, "RL.ALL", &pairs);
     assert_eq!(denied.rows[0], [1, 10, 6, 0, 30_000]);
     let effects = stream.effects(&mut client);
     let keys: Vec<_> = effects.iter().filter(|words| words.len() > 2).map(|w| &w[1]).collect();
@@ -244,8 +239,8 @@ fn wrong_reservation_gets_an_error_with_the_number_of_its_rule() {
     for (key, rule, expected) in rows {
         for first in [("f", "FIXED 9 60"), NEVER] {
             for command in ["RL.ALL", "RL.PEEKALL"] {
-                let told = error(&mut client, command, &[first, (key, rule)]);
-                assert!(told.starts_with(&expected), "{rule}: {told}");
+                let text = error(&mut client, command, &[first, (key, rule)]);
+                assert!(text.starts_with(&expected), "{rule}: {text}");
             }
         }
     }
@@ -258,8 +253,8 @@ fn wrong_reservation_gets_an_error_with_the_number_of_its_rule() {
         ("RL.USE k p DEFAULT RESERVE a 30s FIXED 10 60", "ERR invalid algorithm: expected FIXED"),
         ("RL.RESERVE k a 30s RESERVE b 30s FIXED 1 1", "ERR invalid algorithm: expected FIXED"),
     ] {
-        let told = client.error(line);
-        assert!(told.starts_with(start), "{line}: {told}");
+        let text = client.error(line);
+        assert!(text.starts_with(start), "{line}: {text}");
     }
     assert_eq!(client.contents(), before);
 }
@@ -275,9 +270,9 @@ fn one_id_too_many_is_an_error_also_when_another_rule_denies() {
     let before = client.contents();
     let full = ("k", "RESERVE more 1h QUOTA 1000000 year");
     for pairs in [[full, ("g", "GCRA 5 5 60")], [full, NEVER]] {
-        let told = error(&mut client, "RL.ALL", &pairs);
+        let text = error(&mut client, "RL.ALL", &pairs);
         assert_eq!(
-            told,
+            text,
             "ERR rule 1: too many reservations: a key remembers at most 1024 ids at a time"
         );
     }

@@ -5,17 +5,17 @@ use redis::Value;
 
 use support::several::call;
 use support::statistics::{Stats, listed};
-use support::uses::{Seven, ask, enforced, set, seven, shadowed};
+use support::uses::{Seven, decide, enforced, set, seven, shadowed};
 use support::{BASE_US, Client, Random, Server, WRONGTYPE, integers, raw_error};
 
-/// Returns the seven integers of a reservation, after those of its PEEK were the same.
+/// Returns the seven integers of a reservation, and asserts that its PEEK returns the same.
 fn reserve(client: &mut Client, key: &str, words: &str) -> Seven {
     let before = client.snapshot(key);
-    let peeked = ask(client, &format!("RL.PEEK {key} RESERVE {words}"));
+    let peeked = decide(client, &format!("RL.PEEK {key} RESERVE {words}"));
     assert_eq!(client.snapshot(key), before, "{words} peeked");
-    let answer = ask(client, &format!("RL.RESERVE {key} {words}"));
-    assert_eq!(answer, peeked, "{words}");
-    answer
+    let reply = decide(client, &format!("RL.RESERVE {key} {words}"));
+    assert_eq!(reply, peeked, "{words}");
+    reply
 }
 
 fn stats(client: &mut Client, policy: &str) -> Stats {
@@ -25,7 +25,7 @@ fn stats(client: &mut Client, policy: &str) -> Stats {
 
 /// Returns the rows of a reply to several rules.
 fn rows(value: &Value) -> Vec<Vec<i64>> {
-    let Value::Array(fields) = value else { panic!("no answer: {value:?}") };
+    let Value::Array(fields) = value else { panic!("no decision: {value:?}") };
     let numbers = |row: &Value| match row {
         Value::Array(numbers) => numbers
             .iter()
@@ -124,7 +124,7 @@ fn what_does_not_fit_is_held_as_0_units_in_shadow_mode_and_can_be_settled() {
 }
 
 #[test]
-fn shadow_reservation_of_a_call_that_another_rule_denies_is_not_made() {
+fn shadow_reservation_of_a_call_that_another_rule_denies_is_not_stored() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -243,8 +243,8 @@ fn policy_whose_rule_has_no_reservations_is_an_error() {
         ("RL.RESERVE k a 30s USE", "ERR wrong number of arguments for 'rl.reserve' command"),
         ("RL.COMMIT k a USE", "ERR wrong number of arguments for 'rl.commit' command"),
     ] {
-        let told = client.error(call);
-        assert!(told.starts_with(expected), "{call}: {told}");
+        let error = client.error(call);
+        assert!(error.starts_with(expected), "{call}: {error}");
     }
     assert_eq!(client.integer("EXISTS k"), 0);
     // The error of a reservation counts for its policy; a PEEK and an end count nothing.
@@ -298,10 +298,10 @@ fn statistics_count_the_decision_of_a_reservation_and_the_units_of_its_commit() 
     ] {
         client.call(&["RL.ALL", key, &rule, other[0], other[1]]);
     }
-    let told = raw_error(&client.call(&["RL.ALL", "k", &rule("a", 1), "g", "GCRA 5 5 60"]));
-    assert!(told.is_some_and(|text| text.starts_with("ERR rule 1: invalid id: already")));
-    let told = client.error("RL.RESERVE k a 30s USE p");
-    assert!(told.starts_with("ERR invalid id: already"));
+    let error = raw_error(&client.call(&["RL.ALL", "k", &rule("a", 1), "g", "GCRA 5 5 60"]));
+    assert!(error.is_some_and(|text| text.starts_with("ERR rule 1: invalid id: already")));
+    let error = client.error("RL.RESERVE k a 30s USE p");
+    assert!(error.starts_with("ERR invalid id: already"));
     (expected.allowed, expected.created) = (4, 2);
     (expected.denied, expected.errors) = (4, 2);
     assert_eq!(stats(&mut client, "p"), expected);

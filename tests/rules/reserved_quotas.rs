@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use support::several::{answer, call};
+use support::several::{call, decision_of};
 use support::utc;
 use support::{Client, Reply, Server, WRONGTYPE, raw_error, text};
 
@@ -70,7 +70,7 @@ fn reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second() {
 }
 
 #[test]
-fn commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
+fn commit_after_its_reservation_expired_returns_0_and_charges_nothing() {
     let server = Server::start();
     let mut client = server.client();
     play(
@@ -148,11 +148,11 @@ fn plain_calls_charges_refunds_and_partial_grants_respect_reservations() {
     let all =
         call("RL.ALL", &[("k", "QUOTA 10 day ZONE Europe/Berlin COST 3"), ("o", "GCRA 5 5 60")]);
     let before = client.contents();
-    let denied = answer(&client.call(&all)).expect("a decision");
+    let denied = decision_of(&client.call(&all)).expect("a decision");
     assert_eq!((denied.five, denied.rule), ([0, 10, 2, 2 * HOUR, 2 * HOUR], 1));
     assert_eq!(client.contents(), before, "none of the rules has taken anything");
     client.decide(&line("RL.CANCEL k a )"));
-    assert_eq!(answer(&client.call(&all)).expect("a decision").five[0], 1);
+    assert_eq!(decision_of(&client.call(&all)).expect("a decision").five[0], 1);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn inspect_shows_a_period_and_its_reservations() {
     ] {
         assert_eq!(client.decide(&line(call))[0], 1, "{call}");
     }
-    let shown = |period: &str, numbers: [i64; 4]| {
+    let fields = |period: &str, numbers: [i64; 4]| {
         let names = ["used", "reserved", "reservations_open", "reservations_settled"];
         let front = [
             ("algorithm".to_owned(), Value::BulkString(b"QUOTA".to_vec())),
@@ -219,11 +219,11 @@ fn inspect_shows_a_period_and_its_reservations() {
         let rest = names.map(str::to_owned).into_iter().zip(numbers.map(Value::Int));
         front.into_iter().chain(rest).collect::<Vec<_>>()
     };
-    assert_eq!(inspected(&mut client, "k"), shown("2026-07-14T22:00", [4, 5, 2, 1]));
+    assert_eq!(inspected(&mut client, "k"), fields("2026-07-14T22:00", [4, 5, 2, 1]));
     client.advance_ms(HOUR);
-    assert_eq!(inspected(&mut client, "k"), shown("2026-07-14T22:00", [4, 2, 1, 1]));
+    assert_eq!(inspected(&mut client, "k"), fields("2026-07-14T22:00", [4, 2, 1, 1]));
     client.advance_ms(HOUR);
-    assert_eq!(inspected(&mut client, "k"), shown("2026-07-14T22:00", [4, 0, 0, 0]));
+    assert_eq!(inspected(&mut client, "k"), fields("2026-07-14T22:00", [4, 0, 0, 0]));
 }
 
 #[test]

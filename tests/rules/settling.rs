@@ -55,10 +55,10 @@ fn full_refund_leaves_the_key_as_if_it_had_never_been_called() {
         assert_eq!(client.decide(&all), [1, 10, 10, 0, 0], "{all}");
         assert_eq!(client.integer("EXISTS k"), 0, "{all}");
         let effects = stream.effects(&mut client);
-        let shown =
+        let words =
             effects.iter().map(|effect| effect.iter().map(|w| bytes(w)).collect::<Vec<_>>());
-        assert_eq!(shown.collect::<Vec<_>>(), [["DEL", "k"]], "{all}");
-        // On a missing key, a refund is answered and writes nothing.
+        assert_eq!(words.collect::<Vec<_>>(), [["DEL", "k"]], "{all}");
+        // On a missing key, a refund succeeds and writes nothing.
         assert_eq!(client.decide(&all), [1, 10, 10, 0, 0], "{all}");
         assert!(stream.effects(&mut client).is_empty(), "{all}");
     }
@@ -176,8 +176,8 @@ fn charge_punishes_repeated_attempts_and_a_denial_does_not() {
     ] {
         assert_eq!(client.error(&format!("RL.BACKOFF k {wrong}")), expected, "{wrong}");
     }
-    let shown = format!("{:?}", client.run("RL.INSPECT k"));
-    assert!(shown.contains("BACKOFF"), "{shown}");
+    let fields = format!("{:?}", client.run("RL.INSPECT k"));
+    assert!(fields.contains("BACKOFF"), "{fields}");
 }
 
 /// Returns the first integer of an array.

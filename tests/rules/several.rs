@@ -4,8 +4,8 @@
 use redis::Value;
 use redis_throttle_engine::grammar::error::GrammarError;
 use std::thread;
-use support::several::{Answer, call};
-use support::several::{all, ask, borrowed, error, one_of_each};
+use support::several::{Decision, call};
+use support::several::{all, borrowed, decide, error, one_of_each};
 use support::{ALGORITHMS, BASE_US, Client, Random, Reply, Server, listing, text};
 
 #[test]
@@ -22,10 +22,10 @@ fn denial_by_the_second_rule_takes_nothing_from_the_first() {
             ([0, 8, 0, 60_000, 60_000], 2, [[1, 6, 4, 0, 12_000], [0, 8, 0, 60_000, 60_000]]),
         ];
         for (five, rule, rows) in table {
-            let expected = Answer { five, rule, rows: rows.to_vec() };
-            let asked = ask(&mut client, "RL.PEEKALL", &pairs);
+            let expected = Decision { five, rule, rows: rows.to_vec() };
+            let peeked = decide(&mut client, "RL.PEEKALL", &pairs);
             assert_eq!(all(&mut client, &pairs), expected);
-            assert_eq!(asked, expected, "PEEKALL just before");
+            assert_eq!(peeked, expected, "PEEKALL just before");
         }
         assert_eq!(client.decide("RL.PEEK {7}:u GCRA 6 10 60 COST 0")[..3], [1, 6, 4]);
     }
@@ -53,8 +53,8 @@ fn reply_is_that_of_the_rule_that_runs_out_first_or_waits_longest() {
     // "Never" (-1) counts as the longest wait. A rule with cost 0 never runs out.
     let never = all(&mut client, &[("b", "FIXED 9 10 COST 4"), ("a", "TOKENBUCKET 6 6 60 COST 7")]);
     assert_eq!((never.five, never.rule), ([0, 6, 4, -1, 20_000], 2));
-    let asked = all(&mut client, &[("b", "FIXED 9 10 COST 0"), ("a", "TOKENBUCKET 6 6 60")]);
-    assert_eq!((asked.five, asked.rule), ([1, 6, 3, 0, 30_000], 2));
+    let other = all(&mut client, &[("b", "FIXED 9 10 COST 0"), ("a", "TOKENBUCKET 6 6 60")]);
+    assert_eq!((other.five, other.rule), ([1, 6, 3, 0, 30_000], 2));
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn error_names_the_rule_and_changes_nothing() {
     let before = client.contents();
     for (rest, expected) in &rows {
         for command in ["RL.ALL", "RL.PEEKALL"] {
-            let told = error(&mut client, &[&[command], &good[..], rest].concat());
-            assert!(told.contains(expected), "{rest:?}: {told}");
+            let text = error(&mut client, &[&[command], &good[..], rest].concat());
+            assert!(text.contains(expected), "{rest:?}: {text}");
         }
         assert_eq!(client.contents(), before, "{rest:?}");
     }
@@ -121,8 +121,8 @@ fn error_names_the_rule_and_changes_nothing() {
         (&["text", "GCRA 5 5 1h", "list", "GCRA 5 5 1h"], "WRONGTYPE rule 1:"),
     ];
     for (words, expected) in order {
-        let told = error(&mut client, &[&["RL.ALL"], words].concat());
-        assert!(told.contains(expected), "{words:?}: {told}");
+        let text = error(&mut client, &[&["RL.ALL"], words].concat());
+        assert!(text.contains(expected), "{words:?}: {text}");
     }
     assert_eq!(client.contents(), before);
 }
@@ -146,25 +146,25 @@ fn call_with_several_rules_equals_the_single_calls_if_all_of_them_allow() {
             (algorithm.name, format!("{} {arguments} COST {cost}", algorithm.name))
         });
         let rules = rules.collect::<Vec<_>>();
-        // Each key has a twin on which only single calls are made.
+        // Each key has a twin on which only single calls run.
         let twin = |(key, rule): &(&str, String)| format!("RL.PEEK twin:{key} {rule}");
         let peeked = rules.iter().map(|rule| client.decide(&twin(rule))).collect::<Vec<_>>();
         let passes = peeked.iter().all(|reply| reply[0] == 1);
-        let answer = all(&mut client, &borrowed(&rules));
-        assert_eq!(answer.five[0] == 1, passes, "{rules:?}: {answer:?}, one by one {peeked:?}");
+        let decision = all(&mut client, &borrowed(&rules));
+        assert_eq!(decision.five[0] == 1, passes, "{rules:?}: {decision:?}, one by one {peeked:?}");
         if passes {
             allowed += 1;
             let called = rules.iter().map(|(key, rule)| {
                 client.decide(&format!("RL.{}", rule.replacen(' ', &format!(" twin:{key} "), 1)))
             });
-            assert_eq!(answer.rows, called.collect::<Vec<_>>(), "{rules:?}");
+            assert_eq!(decision.rows, called.collect::<Vec<_>>(), "{rules:?}");
         } else {
             denied += 1;
             // A wait of -1, which means never, is longer than any time.
             let length = |retry_ms: i64| if retry_ms < 0 { i64::MAX } else { retry_ms };
-            let denying = answer.rows.iter().filter(|row| row[0] == 0);
+            let denying = decision.rows.iter().filter(|row| row[0] == 0);
             let longest = denying.map(|row| length(row[3])).max();
-            assert_eq!(Some(length(answer.five[3])), longest, "{rules:?}: {answer:?}");
+            assert_eq!(Some(length(decision.five[3])), longest, "{rules:?}: {decision:?}");
         }
         for (key, _) in &rules {
             let value = |client: &mut Client, key: String| client.run(&format!("GET {key}"));
@@ -196,15 +196,15 @@ fn denied_call_is_allowed_exactly_at_its_retry_time() {
         let rules = rules.collect::<Vec<_>>();
         let pairs = borrowed(&rules);
         let denial = loop {
-            let answer = all(&mut client, &pairs);
-            if answer.five[0] == 0 {
-                break answer;
+            let decision = all(&mut client, &pairs);
+            if decision.five[0] == 0 {
+                break decision;
             }
         };
         let retry_ms = denial.five[3];
         assert!(retry_ms > 0, "round {round}: {denial:?}");
         client.freeze(start_us + (retry_ms - 1) * 1_000);
-        assert_eq!(ask(&mut client, "RL.PEEKALL", &pairs).five[0], 0, "{rules:?}: {denial:?}");
+        assert_eq!(decide(&mut client, "RL.PEEKALL", &pairs).five[0], 0, "{rules:?}: {denial:?}");
         client.freeze(start_us + retry_ms * 1_000);
         assert_eq!(all(&mut client, &pairs).five[0], 1, "{rules:?}: {denial:?}");
         promises += 1;
@@ -265,8 +265,8 @@ fn corrupt_state_at_any_position_stops_the_call_and_changes_no_key() {
         client.call(&[b"SET".as_slice(), key.as_bytes(), &bytes]);
         let before = client.contents();
         for command in ["RL.ALL", "RL.PEEKALL"] {
-            let told = error(&mut client, &call(command, &pairs));
-            assert!(told.starts_with(&format!("WRONGTYPE rule {}:", at + 1)), "{key}: {told}");
+            let text = error(&mut client, &call(command, &pairs));
+            assert!(text.starts_with(&format!("WRONGTYPE rule {}:", at + 1)), "{key}: {text}");
         }
         assert_eq!(client.contents(), before, "{key}");
     }
@@ -296,17 +296,17 @@ fn every_rule_repairs_its_state_after_a_step_back_even_if_one_rule_denies() {
         let zero = zero.chain([("never", "FIXED 1 1 COST 2".to_owned())]).collect::<Vec<_>>();
         assert_eq!(all(&mut client, &borrowed(&zero)).five[0], 0);
         assert_eq!(client.contents(), before, "cost 0 repairs nothing");
-        let answer = all(&mut client, &pairs);
-        assert_eq!(answer.five[0], i64::from(!deny), "{answer:?}");
+        let decision = all(&mut client, &pairs);
+        assert_eq!(decision.five[0], i64::from(!deny), "{decision:?}");
         let after = client.contents();
         for ((key, state, _), (_, repaired, _)) in before.iter().zip(&after) {
-            let is_asked = pairs.iter().any(|(asked, _)| asked.as_bytes() == key.as_slice());
+            let is_called = pairs.iter().any(|(called, _)| called.as_bytes() == key.as_slice());
             let key = text(&Value::BulkString(key.clone()));
-            assert_eq!(state != repaired, is_asked, "{key}");
+            assert_eq!(state != repaired, is_called, "{key}");
         }
         // Used units remain used, and a denial takes none.
-        for row in &answer.rows[..5] {
-            assert_eq!(row[2], if deny { 8 } else { 7 }, "{answer:?}");
+        for row in &decision.rows[..5] {
+            assert_eq!(row[2], if deny { 8 } else { 7 }, "{decision:?}");
         }
         assert!(!after.iter().any(|(key, ..)| key == b"never"));
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis_throttle_engine::algorithms::Algorithm;
 
-use support::uses::{RULES, ask, set, seven};
+use support::uses::{RULES, decide, set, seven};
 use support::{ALGORITHMS, BASE_US, Client, Random, Server};
 
 /// Returns for each of 10,000 keys whether the policy is enforced, by a PEEK of more than the
@@ -46,7 +46,7 @@ fn rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() {
     set(&mut client, "p@gold ENFORCE 10 FIXED 1 1h");
     let of_variant = |client: &mut Client| {
         let calls = (0..1_000).map(|number| format!("RL.PEEK user:{number} USE p COST 2 FOR gold"));
-        calls.map(|call| ask(client, &call)[0] == 0).collect::<Vec<_>>()
+        calls.map(|call| decide(client, &call)[0] == 0).collect::<Vec<_>>()
     };
     assert_eq!(of_variant(&mut client), ten[..1_000]);
     set(&mut client, "q ENFORCE 10 FIXED 1 1h");
@@ -86,9 +86,9 @@ fn rollout_denies_selected_keys_and_applies_shadow_mode_to_the_others() {
     let (mut denied, mut shadows) = (0, 0);
     for number in 0..200 {
         let call = format!("RL.USE user:{number} p");
-        assert_eq!(ask(&mut client, &call), [1, 2, 1, 0, 3_600_000, 1, 0]);
-        assert_eq!(ask(&mut client, &call), [1, 2, 0, 0, 3_600_000, 1, 0]);
-        match ask(&mut client, &call) {
+        assert_eq!(decide(&mut client, &call), [1, 2, 1, 0, 3_600_000, 1, 0]);
+        assert_eq!(decide(&mut client, &call), [1, 2, 0, 0, 3_600_000, 1, 0]);
+        match decide(&mut client, &call) {
             [0, 2, 0, 3_600_000, 3_600_000, 0, 3_600_000] => denied += 1,
             [1, 2, 0, 0, 3_600_000, 0, 3_600_000] => shadows += 1,
             other => panic!("{call}: {other:?}"),
@@ -125,17 +125,13 @@ fn policy_in_shadow_mode_counts_exactly_the_calls_that_enforcing_it_denies() {
             in_shadow.freeze(now_us);
             denying.freeze(now_us);
         }
-        let (tried, answered) = (ask(&mut in_shadow, &call), ask(&mut denying, &call));
+        let (tried, decided) = (decide(&mut in_shadow, &call), decide(&mut denying, &call));
         // The other fields are equal, because the key has the same state as under enforcement.
-        assert_eq!(
-            (tried[1], tried[2], tried[4]),
-            (answered[1], answered[2], answered[4]),
-            "{call}"
-        );
-        assert_eq!(tried[5..], answered[5..], "{call}");
+        assert_eq!((tried[1], tried[2], tried[4]), (decided[1], decided[2], decided[4]), "{call}");
+        assert_eq!(tried[5..], decided[5..], "{call}");
         assert!(tried[0] > 0 && tried[3] == 0, "{call}: {tried:?}");
         shadow_denied[at] += i64::from(tried[5] == 0);
-        denied[at] += i64::from(answered[0] == 0);
+        denied[at] += i64::from(decided[0] == 0);
     }
     assert_eq!(shadow_denied, denied);
     assert!(denied.iter().all(|count| *count > 20), "{denied:?}");
@@ -192,7 +188,7 @@ fn call_during_policy_changes_gets_the_old_policy_or_the_new_one() {
                     });
                     for reply in client.pipeline(&batch.collect::<Vec<_>>()) {
                         let reply = seven(&reply).unwrap_or_else(|| panic!("{reply:?}"));
-                        let found = definitions.iter().position(|(_, answer)| *answer == reply);
+                        let found = definitions.iter().position(|(_, expected)| *expected == reply);
                         let found = found.unwrap_or_else(|| panic!("of no rule: {reply:?}"));
                         let news = !mem::replace(&mut seen[found], true);
                         if news && seen.iter().all(|seen| *seen) {
@@ -235,7 +231,7 @@ fn policy_with_changing_limits_decides_and_stores_like_the_plain_commands() {
             };
             let mode = ["", "SHADOW"][random.below(2) as usize];
             set(&mut client, &format!("p {mode} {algorithm} {limits}"));
-            let reply = ask(&mut client, "RL.USE k p");
+            let reply = decide(&mut client, "RL.USE k p");
             let twin = client.decide(&format!("RL.{algorithm} twin {limits}"));
             assert_eq!(
                 (reply[5], reply[1], reply[2], reply[6], reply[4]),

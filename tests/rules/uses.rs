@@ -1,7 +1,7 @@
 //! `RL.USE`: the exact reply of a call with a policy, in every mode.
 
 use support::statistics::{Stats, listed};
-use support::uses::{RULES, Seven, ask, enforced, set, shadowed};
+use support::uses::{RULES, Seven, decide, enforced, set, shadowed};
 use support::{BASE_US, Client, Reply, Server, WRONGTYPE, raw_error, text};
 
 /// Options after the policy, and the first integer of the reply if the call is granted in full.
@@ -34,8 +34,12 @@ fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Sev
                 let expected = seven_of(five, *full_units);
                 let line = format!("p{option}");
                 let what = format!("{mode} {algorithm} {limits}{option}, step {step}");
-                assert_eq!(ask(client, &format!("RL.PEEK k USE {line}")), expected, "peek {what}");
-                assert_eq!(ask(client, &format!("RL.USE k {line}")), expected, "{what}");
+                assert_eq!(
+                    decide(client, &format!("RL.PEEK k USE {line}")),
+                    expected,
+                    "peek {what}"
+                );
+                assert_eq!(decide(client, &format!("RL.USE k {line}")), expected, "{what}");
                 // In every mode that takes units, the policy stores the same as its rule.
                 assert_eq!(client.run("GET k"), client.run("GET twin"), "{what}");
                 let expiry = client.integer("PEXPIRETIME k");
@@ -78,8 +82,8 @@ fn off_policy_allows_and_replies_as_for_a_new_key() {
             let expected = shadowed(five, *full_units);
             for _ in 0..8 {
                 let call = format!("RL.USE k p{option}");
-                assert_eq!(ask(&mut client, &call), expected, "{algorithm} {call}");
-                assert_eq!(ask(&mut client, &format!("RL.PEEK k USE p{option}")), expected);
+                assert_eq!(decide(&mut client, &call), expected, "{algorithm} {call}");
+                assert_eq!(decide(&mut client, &format!("RL.PEEK k USE p{option}")), expected);
             }
         }
         client.integer("RL.POLICY DEL p");
@@ -96,7 +100,7 @@ fn blocked_policy_denies_for_ever_or_for_its_remaining_time() {
         set(&mut client, &format!("p BLOCK {algorithm} {limits}"));
         for (option, _) in options_of(algorithm) {
             for call in ["RL.USE k p", "RL.PEEK k USE p"] {
-                let reply = ask(&mut client, &format!("{call}{option}"));
+                let reply = decide(&mut client, &format!("{call}{option}"));
                 assert_eq!(reply, [0, 5, 0, -1, 0, 0, -1], "{algorithm} {call}{option}");
             }
         }
@@ -104,17 +108,17 @@ fn blocked_policy_denies_for_ever_or_for_its_remaining_time() {
         client.freeze(BASE_US + 500);
         for (option, _) in options_of(algorithm) {
             for call in ["RL.USE k p", "RL.PEEK k USE p"] {
-                let reply = ask(&mut client, &format!("{call}{option}"));
+                let reply = decide(&mut client, &format!("{call}{option}"));
                 // The wait is rounded up, so that a retry at that time is never too early.
                 let expected = [0, 5, 0, 90_000, 90_000, 0, 90_000];
                 assert_eq!(reply, expected, "{algorithm} {call}{option}");
             }
         }
         client.advance_ms(89_999);
-        assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, 1, 1, 0, 1]);
+        assert_eq!(decide(&mut client, "RL.USE k p"), [0, 5, 0, 1, 1, 0, 1]);
         // The earlier definition applies again at exactly this microsecond.
         client.freeze(BASE_US + 90_000_000);
-        assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, -1, 0, 0, -1]);
+        assert_eq!(decide(&mut client, "RL.USE k p"), [0, 5, 0, -1, 0, 0, -1]);
         client.integer("RL.POLICY DEL p");
     }
     assert_eq!(client.integer("DBSIZE"), 0);
@@ -127,35 +131,35 @@ fn examples_of_the_documentation_are_exact() {
     client.freeze(BASE_US);
     // Code is released with limits that work without a policy.
     let shipped = "RL.USE user:1 search DEFAULT GCRA 6 10 60";
-    assert_eq!(ask(&mut client, shipped), [1, 6, 5, 0, 6_000, 1, 0]);
+    assert_eq!(decide(&mut client, shipped), [1, 6, 5, 0, 6_000, 1, 0]);
     // In shadow mode all three calls are allowed, and the third reply reports a denial.
     set(&mut client, "search SHADOW GCRA 2 1 60");
-    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
-    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 120_000, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 120_000, 1, 0]);
     client.advance_ms(1);
-    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 0, 59_999]);
+    assert_eq!(decide(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 0, 59_999]);
     // Enforced, the next call is denied. With OFF for a minute, every call is allowed.
     set(&mut client, "search GCRA 2 1 60");
-    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [0, 2, 0, 59_999, 119_999, 0, 59_999]);
+    assert_eq!(decide(&mut client, "RL.USE user:2 search"), [0, 2, 0, 59_999, 119_999, 0, 59_999]);
     set(&mut client, "search EX 1m OFF GCRA 2 1 60");
-    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
     client.advance_ms(60_000);
-    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 1, 0]);
     // A leaky bucket in shadow mode: no call waits, and the seventh field reports the wait.
     set(&mut client, "queue SHADOW LEAKYBUCKET 4 2 1s");
     for (wait_ms, left) in [(0, 3), (500, 2), (1_000, 1), (1_500, 0)] {
         let reset_ms = wait_ms + 500;
         let expected = [1, 4, left, 0, reset_ms, 1, wait_ms];
-        assert_eq!(ask(&mut client, "RL.USE q queue"), expected);
+        assert_eq!(decide(&mut client, "RL.USE q queue"), expected);
     }
-    assert_eq!(ask(&mut client, "RL.USE q queue"), [1, 4, 0, 0, 2_000, 0, 500]);
+    assert_eq!(decide(&mut client, "RL.USE q queue"), [1, 4, 0, 0, 2_000, 0, 500]);
     // A batch is granted in part, enforced and in shadow mode.
     set(&mut client, "batch FIXED 10 60");
-    assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), [7, 10, 3, 0, 60_000, 7, 0]);
-    assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), [3, 10, 0, 0, 60_000, 3, 0]);
+    assert_eq!(decide(&mut client, "RL.USE b batch COST 7 PARTIAL"), [7, 10, 3, 0, 60_000, 7, 0]);
+    assert_eq!(decide(&mut client, "RL.USE b batch COST 7 PARTIAL"), [3, 10, 0, 0, 60_000, 3, 0]);
     set(&mut client, "batch SHADOW FIXED 10 60");
     let none = [7, 10, 0, 0, 60_000, 0, 60_000];
-    assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), none);
+    assert_eq!(decide(&mut client, "RL.USE b batch COST 7 PARTIAL"), none);
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn customer_variant_precedes_plan_variant_and_plan_precedes_the_policy_itself() 
     let server = Server::start();
     let mut client = server.client();
     let call = "RL.PEEK k USE search FOR tenant:acme FOR plan:gold DEFAULT FIXED 1 60";
-    let limit = |client: &mut Client| ask(client, call)[1];
+    let limit = |client: &mut Client| decide(client, call)[1];
     assert_eq!(limit(&mut client), 1);
     set(&mut client, "search FIXED 10 60");
     assert_eq!(limit(&mut client), 10);
@@ -172,8 +176,8 @@ fn customer_variant_precedes_plan_variant_and_plan_precedes_the_policy_itself() 
     set(&mut client, "search@tenant:acme FIXED 30 60");
     assert_eq!(limit(&mut client), 30);
     // Names are case-sensitive and keywords are not. An unknown variant is ignored.
-    assert_eq!(ask(&mut client, "RL.PEEK k use search for Tenant:acme")[1], 10);
-    assert_eq!(ask(&mut client, "RL.PEEK k use Search default FIXED 2 60")[1], 2);
+    assert_eq!(decide(&mut client, "RL.PEEK k use search for Tenant:acme")[1], 10);
+    assert_eq!(decide(&mut client, "RL.PEEK k use Search default FIXED 2 60")[1], 2);
     client.integer("RL.POLICY DEL search search@tenant:acme");
     assert_eq!(limit(&mut client), 20);
     // An expired override no longer applies, and the base applies again.
@@ -194,7 +198,7 @@ fn denied_call_with_a_policy_is_allowed_exactly_at_its_retry_time() {
         client.freeze(BASE_US + 123_456);
         set(&mut client, &format!("p {algorithm} {limits}"));
         let denied = loop {
-            let reply = ask(&mut client, "RL.USE k p");
+            let reply = decide(&mut client, "RL.USE k p");
             if reply[0] == 0 {
                 break reply;
             }
@@ -202,9 +206,9 @@ fn denied_call_with_a_policy_is_allowed_exactly_at_its_retry_time() {
         };
         assert!(denied[3] > 0 && denied[6] == denied[3], "{algorithm}: {denied:?}");
         client.advance_ms(denied[3] - 1);
-        assert_eq!(ask(&mut client, "RL.USE k p")[0], 0, "{algorithm}: {denied:?}");
+        assert_eq!(decide(&mut client, "RL.USE k p")[0], 0, "{algorithm}: {denied:?}");
         client.advance_ms(1);
-        assert_eq!(ask(&mut client, "RL.USE k p")[0], 1, "{algorithm}: {denied:?}");
+        assert_eq!(decide(&mut client, "RL.USE k p")[0], 1, "{algorithm}: {denied:?}");
         client.run("DEL k");
         client.integer("RL.POLICY DEL p");
     }
@@ -233,7 +237,7 @@ fn state_of_the_former_algorithm_counts_as_missing_and_is_replaced() {
             // change.
             one_of_each(&mut client);
             let before = client.snapshot(former);
-            assert_eq!(ask(&mut client, &format!("RL.PEEK {line}")), enforced(fresh), "{what}");
+            assert_eq!(decide(&mut client, &format!("RL.PEEK {line}")), enforced(fresh), "{what}");
             let refunded = client.decide(&format!("RL.REFUND {line}"));
             assert_eq!((refunded[0], refunded[2], refunded[4]), (1, 5, 0), "{what}");
             assert_eq!(client.snapshot(former), before, "{what}");
@@ -243,7 +247,7 @@ fn state_of_the_former_algorithm_counts_as_missing_and_is_replaced() {
             let twin = format!("RL.{algorithm} twin {limits}");
             client.decide(&twin);
             let call = format!("RL.USE {former} by:{algorithm}");
-            assert_eq!(ask(&mut client, &call), enforced(fresh), "{what}");
+            assert_eq!(decide(&mut client, &call), enforced(fresh), "{what}");
             assert_eq!(client.run(&format!("GET {former}")), client.run("GET twin"), "{what}");
             assert_eq!(client.decide(&plain), client.decide(&twin), "{what}");
             one_of_each(&mut client);
@@ -300,8 +304,8 @@ fn open_reservation_is_not_replaced_by_another_algorithm() {
         };
         refuses_all(&mut client);
         // OFF does not open the key. A policy of the key's own algorithm works as before.
-        assert_eq!(ask(&mut client, "RL.USE k off")[0], 1);
-        assert_eq!(ask(&mut client, &format!("RL.PEEK k USE new DEFAULT {rule}"))[2], 5);
+        assert_eq!(decide(&mut client, "RL.USE k off")[0], 1);
+        assert_eq!(decide(&mut client, &format!("RL.PEEK k USE new DEFAULT {rule}"))[2], 5);
         client.advance_ms(89_999);
         refuses_all(&mut client);
         // A clock that stepped back by more than the TTL does not end the reservation.
@@ -309,12 +313,12 @@ fn open_reservation_is_not_replaced_by_another_algorithm() {
         refuses_all(&mut client);
         // If the reservation has expired, or is settled or cancelled, the key counts as missing.
         client.freeze(BASE_US + 90_000_000);
-        assert_eq!(ask(&mut client, "RL.PEEK k USE by:GCRA")[2], 4, "{rule}");
+        assert_eq!(decide(&mut client, "RL.PEEK k USE by:GCRA")[2], 4, "{rule}");
         for end in ["COMMIT", "CANCEL"] {
             client.decide(&format!("{reserve} 0"));
             assert_eq!(client.error("RL.USE k by:GCRA"), WRONGTYPE, "{rule}");
             client.decide(&format!("RL.{end} k a {rule}"));
-            assert_eq!(ask(&mut client, "RL.USE k by:GCRA")[2], 4, "{rule}: {end}");
+            assert_eq!(decide(&mut client, "RL.USE k by:GCRA")[2], 4, "{rule}: {end}");
             client.run("DEL k");
         }
     }
@@ -333,16 +337,16 @@ fn denied_and_shadow_denied_calls_do_not_replace_the_state_of_the_former_algorit
     client.decide("RL.GCRA k 5 5 1h");
     let before = client.snapshot("k");
     set(&mut client, "p FIXED 3 1h");
-    assert_eq!(ask(&mut client, "RL.USE k p COST 4"), [0, 3, 3, -1, 0, 0, -1]);
-    assert_eq!(ask(&mut client, "RL.USE k p COST 0"), [1, 3, 3, 0, 0, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE k p COST 4"), [0, 3, 3, -1, 0, 0, -1]);
+    assert_eq!(decide(&mut client, "RL.USE k p COST 0"), [1, 3, 3, 0, 0, 1, 0]);
     set(&mut client, "p SHADOW FIXED 3 1h");
-    assert_eq!(ask(&mut client, "RL.USE k p COST 4"), [1, 3, 3, 0, 0, 0, -1]);
+    assert_eq!(decide(&mut client, "RL.USE k p COST 4"), [1, 3, 3, 0, 0, 0, -1]);
     set(&mut client, "p OFF FIXED 3 1h");
-    assert_eq!(ask(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
     assert_eq!(client.snapshot("k"), before);
     // A call that is allowed in shadow mode stores its state like any other.
     set(&mut client, "p SHADOW FIXED 3 1h");
-    assert_eq!(ask(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
     assert_eq!(client.decide("RL.FIXED k 3 1h")[2], 1);
 }
 
@@ -367,7 +371,7 @@ fn charge_and_refund_follow_the_rule_in_shadow_mode_and_rollout() {
             client.integer("RL.POLICY DEL p");
         }
     }
-    // Nothing is stored: OFF answers as for a missing key, and BLOCK denies.
+    // Nothing is stored: OFF returns what a missing key would, and BLOCK denies.
     client.freeze(BASE_US);
     client.run("FLUSHALL");
     set(&mut client, "p OFF FIXED 10 60");
@@ -396,7 +400,7 @@ fn log_rounds_its_instants_by_the_slots_setting_at_the_time_of_the_call() {
         client.ok(&format!("CONFIG SET rl.sliding-log-slots {slots}"));
         for call in ["RL.USE k p", "RL.USE k q DEFAULT SLIDINGLOG 100 16s"] {
             client.run("DEL k twin");
-            ask(&mut client, call);
+            decide(&mut client, call);
             client.decide("RL.SLIDINGLOG twin 100 16s");
             assert_eq!(client.run("GET k"), client.run("GET twin"), "{slots} slots, {call}");
         }

@@ -40,16 +40,16 @@ impl Client {
         Ok(Self { connection, pushes })
     }
 
-    /// Returns true if the server answers; false while it is loading.
+    /// Returns true if the server replies to PING; false while it is loading.
     pub fn try_ping(&mut self) -> bool {
-        let answer = self.connection.req_packed_command(&pack(&["PING"]));
-        matches!(answer, Ok(Value::SimpleString(pong)) if pong == "PONG")
+        let reply = self.connection.req_packed_command(&pack(&["PING"]));
+        matches!(reply, Ok(Value::SimpleString(pong)) if pong == "PONG")
     }
 
     /// Sends one command and returns the raw reply, which may be an error.
     pub fn call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Value {
-        let answer = self.connection.req_packed_command(&pack(arguments));
-        answer.unwrap_or_else(|error| panic!("{}: {error}", shown(arguments)))
+        let reply = self.connection.req_packed_command(&pack(arguments));
+        reply.unwrap_or_else(|error| panic!("{}: {error}", format_call(arguments)))
     }
 
     /// Sends one command on a connection that may be broken.
@@ -77,7 +77,8 @@ impl Client {
             self.connection.send_packed_command(&packed).expect("the server reads");
             for call in chunk {
                 let reply = self.connection.recv_response();
-                replies.push(reply.unwrap_or_else(|error| panic!("{}: {error}", shown(call))));
+                replies
+                    .push(reply.unwrap_or_else(|error| panic!("{}: {error}", format_call(call))));
             }
         }
         replies
@@ -100,12 +101,12 @@ impl Client {
         raw_error(&value).unwrap_or_else(|| panic!("{line}: no error: {value:?}"))
     }
 
-    /// Makes a call that must answer `OK`.
+    /// Makes a call that must reply `OK`.
     pub fn ok(&mut self, line: &str) {
         assert_eq!(self.run(line), Value::Okay, "{line}");
     }
 
-    /// Queues a command, which must answer `QUEUED`, in a transaction.
+    /// Queues a command, which must reply `QUEUED`, in a transaction.
     pub fn ok_queued(&mut self, words: &[&str]) {
         assert_eq!(text(&self.call(words)), "QUEUED", "{words:?}");
     }
@@ -217,7 +218,7 @@ impl Client {
     }
 
     /// Returns the keyspace events and invalidations pushed to this RESP3 connection since the last
-    /// call. The server answers the PING after them, so none is still being sent.
+    /// call. The reply to PING comes after them, so none is still being sent.
     pub fn pushed(&mut self) -> Vec<PushInfo> {
         assert!(self.try_ping());
         self.pushes.try_iter().collect()
@@ -277,7 +278,7 @@ fn pack<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
 }
 
 /// Formats a call for an error message, and truncates long arguments.
-fn shown<A: AsRef<[u8]>>(arguments: &[A]) -> String {
+fn format_call<A: AsRef<[u8]>>(arguments: &[A]) -> String {
     let words = arguments.iter().take(12).map(|argument| {
         let bytes = argument.as_ref();
         String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned()

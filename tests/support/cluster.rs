@@ -16,11 +16,11 @@ pub struct Cluster {
     pub met: Met,
 }
 
-/// Counts of the answers that only a cluster gives: redirections and refusals.
+/// Counts of the replies that only a cluster sends: redirections and refusals.
 #[derive(Debug, Default)]
 pub struct Met {
     pub moved: AtomicU64,
-    pub asked: AtomicU64,
+    pub ask: AtomicU64,
     /// Counts TRYAGAIN: the keys of one call were on both sides of a migration.
     pub put_off: AtomicU64,
 }
@@ -90,12 +90,12 @@ impl Cluster {
         for node in &self.nodes {
             let mut client = node.client();
             eventually("every node sees the whole cluster", || {
-                let told = super::text(&client.run("CLUSTER INFO"));
+                let info = super::text(&client.run("CLUSTER INFO"));
                 let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
                 let all = ["cluster_state:ok", "cluster_slots_assigned:16384", &known];
                 let nodes = super::text(&client.run("CLUSTER NODES"));
                 let met = !nodes.contains("handshake") && !nodes.contains("disconnected");
-                (met && all.iter().all(|line| told.contains(line))).then_some(())
+                (met && all.iter().all(|line| info.contains(line))).then_some(())
             });
         }
     }
@@ -110,8 +110,8 @@ impl Cluster {
         let primary = self.id(primary);
         client.ok(&format!("CLUSTER REPLICATE {primary}"));
         eventually("the replica is in step", || {
-            let told = client.info("replication");
-            let up = told.get("master_link_status").is_some_and(|status| status == "up");
+            let info = client.info("replication");
+            let up = info.get("master_link_status").is_some_and(|status| status == "up");
             up.then_some(())
         });
         // A replica cannot win an election until the primaries know it.
@@ -151,8 +151,8 @@ impl Cluster {
 
     /// Returns each node's epoch and slots, as the node of this client sees them.
     fn view(client: &mut Client) -> Vec<String> {
-        let told = super::text(&client.run("CLUSTER NODES"));
-        let view = told.lines().map(|line| {
+        let nodes = super::text(&client.run("CLUSTER NODES"));
+        let view = nodes.lines().map(|line| {
             let words = line.split(' ').collect::<Vec<_>>();
             // A moving slot is in brackets, and listed only by its source and its target.
             let slots = words[8..].iter().filter(|range| !range.starts_with('['));
@@ -169,12 +169,12 @@ impl Cluster {
     pub fn settled_owner(&self, key: &str) -> usize {
         let mut clients = self.nodes.iter().map(Server::client).collect::<Vec<_>>();
         eventually("all nodes agree on the owner of a slot", || {
-            let told = clients.iter_mut().map(|client| {
+            let owners = clients.iter_mut().map(|client| {
                 let reply = client.run(&format!("EXISTS {key}"));
                 self.redirection(&reply).map(|redirection| redirection.node)
             });
-            let told = told.collect::<Vec<_>>();
-            let owner = told.iter().position(Option::is_none)?;
+            let owners = owners.collect::<Vec<_>>();
+            let owner = owners.iter().position(Option::is_none)?;
             let agreed = |(node, to): (usize, &Option<usize>)| match to {
                 None => node == owner,
                 Some(to) => *to == owner,
@@ -182,7 +182,7 @@ impl Cluster {
             let mut views = clients.iter_mut().map(Self::view);
             let first = views.next()?;
             let same = views.all(|view| view == first);
-            (same && told.iter().enumerate().all(agreed)).then_some(owner)
+            (same && owners.iter().enumerate().all(agreed)).then_some(owner)
         })
     }
 
@@ -242,8 +242,8 @@ impl Cluster {
 
     /// Returns true if the server has CLUSTER MIGRATESLOTS, even if it refuses this call.
     pub fn can_migrate_atomically(&self) -> bool {
-        let told = self.nodes[0].client().error("CLUSTER MIGRATESLOTS");
-        !told.starts_with("ERR unknown subcommand")
+        let error = self.nodes[0].client().error("CLUSTER MIGRATESLOTS");
+        !error.starts_with("ERR unknown subcommand")
     }
 
     /// Moves the slot of a key atomically, and waits until all nodes know the new owner.
@@ -252,8 +252,8 @@ impl Cluster {
         let (slot, to) = (self.slot(key), self.id(target));
         client.ok(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {to}"));
         eventually("the slot has a new owner", || {
-            let told = format!("{:?}", client.run("CLUSTER GETSLOTMIGRATIONS"));
-            assert!(!told.contains("failed"), "{told}");
+            let migrations = format!("{:?}", client.run("CLUSTER GETSLOTMIGRATIONS"));
+            assert!(!migrations.contains("failed"), "{migrations}");
             (self.settled_owner(key) == target).then_some(())
         });
     }
@@ -279,10 +279,10 @@ impl ClusterClient<'_> {
     /// Makes a call, follows redirections, and repeats the call after TRYAGAIN. Returns the first
     /// reply of another kind.
     pub fn call(&mut self, slot: i64, words: &[&str]) -> Value {
-        let mut asking = None;
-        eventually("a node answers", || {
+        let mut redirected_to = None;
+        eventually("a node replies", || {
             let owner = self.slots.get(&slot).copied().unwrap_or(0);
-            let reply = match asking.take() {
+            let reply = match redirected_to.take() {
                 Some(node) => {
                     let client: &mut Client = &mut self.clients[node];
                     client.ok("ASKING");
@@ -290,14 +290,14 @@ impl ClusterClient<'_> {
                 }
                 None => self.clients[owner].call(words),
             };
-            if let Some(told) = self.cluster.redirection(&reply) {
-                assert_eq!(told.slot, slot, "{words:?}");
-                if told.is_ask {
-                    self.cluster.met.asked.fetch_add(1, Relaxed);
-                    asking = Some(told.node);
+            if let Some(redirection) = self.cluster.redirection(&reply) {
+                assert_eq!(redirection.slot, slot, "{words:?}");
+                if redirection.is_ask {
+                    self.cluster.met.ask.fetch_add(1, Relaxed);
+                    redirected_to = Some(redirection.node);
                 } else {
                     self.cluster.met.moved.fetch_add(1, Relaxed);
-                    self.slots.insert(slot, told.node);
+                    self.slots.insert(slot, redirection.node);
                 }
                 return None;
             }
@@ -309,7 +309,7 @@ impl ClusterClient<'_> {
         })
     }
 
-    /// Returns the five integers of a call, whichever node answers it.
+    /// Returns the five integers of a call, whichever node replies.
     pub fn decide(&mut self, slot: i64, line: &str) -> super::Reply {
         let reply = self.call(slot, &line.split(' ').collect::<Vec<_>>());
         integers(&reply).unwrap_or_else(|| panic!("{line}: no decision: {reply:?}"))

@@ -149,7 +149,7 @@ fn number(variable: &str, usual: u64) -> u64 {
 }
 
 /// Formats a call for an error message, and truncates long arguments.
-pub fn shown(call: &[Vec<u8>]) -> String {
+pub fn format_call(call: &[Vec<u8>]) -> String {
     let words = call.iter().take(12).map(|word| word[..word.len().min(60)].escape_ascii());
     format!("{:?} ({} words)", words.map(|word| word.to_string()).collect::<Vec<_>>(), call.len())
 }
@@ -249,58 +249,58 @@ fn check(
     let unchanged = before == after;
     if let Some(error) = raw_error(reply) {
         outcomes.errors += 1;
-        assert!(is_known(&error), "{}: {error}", shown(call));
-        assert!(unchanged, "{}: {error}, and yet the key has changed", shown(call));
+        assert!(is_known(&error), "{}: {error}", format_call(call));
+        assert!(unchanged, "{}: {error}, and yet the key has changed", format_call(call));
         let arity = error.contains("wrong number");
-        let told_before = raw_error(peeked).is_none_or(|peeked| peeked == error);
-        assert!(arity || told_before, "{}: {error}, but PEEK: {peeked:?}", shown(call));
+        let peek_agrees = raw_error(peeked).is_none_or(|peeked| peeked == error);
+        assert!(arity || peek_agrees, "{}: {error}, but PEEK: {peeked:?}", format_call(call));
         return;
     }
     match (call[0].to_ascii_uppercase().as_slice(), reply) {
         (b"RL.INSPECT", Value::Nil | Value::Array(_)) | (b"RL.DEBUG", Value::Int(0..)) => {
-            assert!(unchanged, "{}", shown(call));
+            assert!(unchanged, "{}", format_call(call));
         }
         (b"RL.BLOCK", Value::Okay) => {
-            assert!(matches!(after[1], Value::Int(1..)), "{}: {:?}", shown(call), after[1]);
+            assert!(matches!(after[1], Value::Int(1..)), "{}: {:?}", format_call(call), after[1]);
         }
         (b"RL.RENEW" | b"RL.RELEASE", Value::Int(live @ 0..=1)) => {
-            assert!(unchanged || *live == 1, "{}: there was nothing to change", shown(call));
+            assert!(unchanged || *live == 1, "{}: there was nothing to change", format_call(call));
         }
         (name, reply) => {
             let decision =
-                decision_of(reply).unwrap_or_else(|| panic!("{}: {reply:?}", shown(call)));
+                decision_of(reply).unwrap_or_else(|| panic!("{}: {reply:?}", format_call(call)));
             let may_wait =
                 [&b"RL.LEAKYBUCKET"[..], b"RL.PEEK", b"RL.ALL", b"RL.PEEKALL", b"RL.USE"];
             let is_leaky = may_wait.contains(&name);
             if name == b"RL.CHARGE" || name == b"RL.REFUND" {
                 check_settled(call, decision);
-                assert!(unchanged || !is_free(call), "{}: it was free", shown(call));
+                assert!(unchanged || !is_free(call), "{}: it was free", format_call(call));
                 return;
             }
             if name == b"RL.COMMIT" || name == b"RL.CANCEL" {
                 check_settled(call, decision);
-                assert!(unchanged || decision[0] == 1, "{}: it was not open", shown(call));
+                assert!(unchanged || decision[0] == 1, "{}: it was not open", format_call(call));
                 return;
             }
             check_decision(call, decision, is_leaky);
             if name == b"RL.RESERVE" {
-                assert!(unchanged || decision[0] == 1, "{}: {decision:?}", shown(call));
+                assert!(unchanged || decision[0] == 1, "{}: {decision:?}", format_call(call));
                 return;
             }
             let allowed = decision[0] > 0;
             outcomes.allowed += u64::from(allowed);
             outcomes.denied += u64::from(!allowed);
             if name == b"RL.PEEK" || name == b"RL.PEEKALL" {
-                assert!(unchanged, "{}: PEEK has changed the key", shown(call));
+                assert!(unchanged, "{}: PEEK has changed the key", format_call(call));
                 return;
             }
-            assert_eq!(peeked, reply, "{}: PEEK said something else", shown(call));
+            assert_eq!(peeked, reply, "{}: PEEK replied differently", format_call(call));
             let several = name == b"RL.ALL";
             if !allowed || (is_free(call) && !several) {
-                assert!(unchanged, "{}: {decision:?}, and the key has changed", shown(call));
+                assert!(unchanged, "{}: {decision:?}, and the key has changed", format_call(call));
             } else if !is_free(call) {
                 let expires = matches!(after[1], Value::Int(1..));
-                assert!(expires, "{}: {decision:?}, and then {:?}", shown(call), after[1]);
+                assert!(expires, "{}: {decision:?}, and then {:?}", format_call(call), after[1]);
             }
         }
     }
@@ -316,7 +316,7 @@ fn check_decision(call: &[Vec<u8>], decision: Reply, may_wait: bool) {
             0 => retry_ms >= 1 || retry_ms == -1,
             _ => false,
         };
-    assert!(sane, "{}: {decision:?}", shown(call));
+    assert!(sane, "{}: {decision:?}", format_call(call));
 }
 
 /// Checks the reply to a charge or a refund.
@@ -325,9 +325,9 @@ fn check_settled(call: &[Vec<u8>], decision: Reply) {
     let sane = (0..=1).contains(&clear)
         && (0..=limit).contains(&remaining)
         && (retry_ms >= 0 && reset_ms >= retry_ms
-            // A policy that is blocked without an end answers this.
+            // The reply under a policy that is blocked without an end.
             || [clear, remaining, retry_ms, reset_ms] == [0, 0, -1, 0]);
-    assert!(sane, "{}: {decision:?}", shown(call));
+    assert!(sane, "{}: {decision:?}", format_call(call));
 }
 
 /// Returns true if the first rule of an accepted call has cost 0.

@@ -117,7 +117,7 @@ impl Pump {
 
     fn next_line(&mut self) -> &[u8] {
         self.line.clear();
-        self.replies.read_until(b'\n', &mut self.line).expect("the server answers");
+        self.replies.read_until(b'\n', &mut self.line).expect("the server replies");
         assert!(self.line.ends_with(b"\r\n"), "the server closed the connection");
         self.line.truncate(self.line.len() - 2);
         &self.line

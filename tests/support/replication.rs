@@ -37,7 +37,7 @@ impl ReplicationStream {
             }
         };
         let length = header.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
-        let length = length.unwrap_or_else(|| panic!("SYNC answered {header}"));
+        let length = length.unwrap_or_else(|| panic!("SYNC replied {header}"));
         let mut snapshot = vec![0; length];
         self.reader.read_exact(&mut snapshot).expect("the whole snapshot");
     }

@@ -160,7 +160,7 @@ impl Server {
 
     fn launch_as_written(&mut self) -> Result<(), String> {
         let mut child = self.spawn();
-        let pid = eventually("the server answers PING or ends", || {
+        let pid = eventually("the server replies to PING or ends", || {
             if child.try_wait().expect("a child can be waited for").is_some() {
                 return Some(None);
             }
@@ -258,8 +258,8 @@ impl Server {
             .unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
     }
 
-    /// Restarts the server with these lines, which make it load slowly, and waits until it answers
-    /// that it is loading.
+    /// Restarts the server with these lines, which make it load slowly, and waits until it
+    /// reports that it is loading.
     pub fn start_again_loading(&mut self, lines: &[&str]) {
         self.crash();
         self.setup = lines.iter().fold(self.setup.clone(), |setup, line| setup.line(line));

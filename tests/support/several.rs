@@ -7,19 +7,20 @@ use super::{ALGORITHMS, Algorithm, Client, Reply, integers, raw_error};
 /// The reply to several rules: five integers, the number of the rule that decides, and a row per
 /// rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Decision {
     pub five: Reply,
     pub rule: i64,
     pub rows: Vec<Reply>,
 }
 
-pub fn answer(value: &Value) -> Option<Answer> {
+/// Parses the reply to a call with several rules; `None` if it has another form.
+pub fn decision_of(value: &Value) -> Option<Decision> {
     let Value::Array(fields) = value else { return None };
     let (head, rows) = fields.split_at_checked(6)?;
     let Value::Int(rule) = head[5] else { return None };
     let five = integers(&Value::Array(head[..5].to_vec()))?;
     let rows = rows.iter().map(integers).collect::<Option<_>>()?;
-    Some(Answer { five, rule, rows })
+    Some(Decision { five, rule, rows })
 }
 
 /// Returns a call of `RL.ALL` or `RL.PEEKALL`, with the keys and rules in pairs.
@@ -28,13 +29,14 @@ pub fn call<'a>(command: &'a str, pairs: &[(&'a str, &'a str)]) -> Vec<&'a str> 
     [command].into_iter().chain(words).collect()
 }
 
-pub fn ask(client: &mut Client, command: &str, pairs: &[(&str, &str)]) -> Answer {
+/// Returns the decision of a call with several rules; any other reply fails the test.
+pub fn decide(client: &mut Client, command: &str, pairs: &[(&str, &str)]) -> Decision {
     let value = client.call(&call(command, pairs));
-    answer(&value).unwrap_or_else(|| panic!("{command} {pairs:?}: no answer: {value:?}"))
+    decision_of(&value).unwrap_or_else(|| panic!("{command} {pairs:?}: no decision: {value:?}"))
 }
 
-pub fn all(client: &mut Client, pairs: &[(&str, &str)]) -> Answer {
-    ask(client, "RL.ALL", pairs)
+pub fn all(client: &mut Client, pairs: &[(&str, &str)]) -> Decision {
+    decide(client, "RL.ALL", pairs)
 }
 
 pub fn error(client: &mut Client, words: &[&str]) -> String {

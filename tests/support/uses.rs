@@ -27,7 +27,7 @@ pub fn seven(value: &Value) -> Option<Seven> {
 }
 
 /// Returns the seven integers of a call with a policy; any other reply fails the test.
-pub fn ask(client: &mut Client, line: &str) -> Seven {
+pub fn decide(client: &mut Client, line: &str) -> Seven {
     let value = client.run(line);
     seven(&value).unwrap_or_else(|| panic!("{line}: no seven integers: {value:?}"))
 }
@@ -37,14 +37,14 @@ pub fn set(client: &mut Client, definition: &str) {
     client.ok(&format!("RL.POLICY SET {definition}"));
 }
 
-/// Returns the seven integers that a call with an enforced policy answers if the rule alone answers
-/// these five.
+/// Returns the seven integers of a call with an enforced policy whose rule alone returns these
+/// five.
 pub const fn enforced([allowed, limit, remaining, retry_ms, reset_ms]: Reply) -> Seven {
     [allowed, limit, remaining, retry_ms, reset_ms, allowed, retry_ms]
 }
 
-/// Returns the seven integers that a call with a policy in shadow mode answers if the rule alone
-/// answers these five. An allowed call in shadow mode grants `granted` units.
+/// Returns the seven integers of a call with a policy in shadow mode whose rule alone returns these
+/// five. An allowed call in shadow mode grants `full_units` units.
 pub const fn shadowed(
     [allowed, limit, remaining, retry_ms, reset_ms]: Reply,
     full_units: i64,

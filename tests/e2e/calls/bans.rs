@@ -2,9 +2,9 @@
 
 use redis::Value;
 
-use support::several::{answer, call};
+use support::several::{call, decision_of};
 use support::statistics::{Stats, listed};
-use support::uses::{RULES, ask, set};
+use support::uses::{RULES, decide, set};
 use support::{BASE_US, Client, Reply, Server, WRONGTYPE, play, raw_error, text};
 
 const NOT_A_STATE: &str = "WRONGTYPE the key does not hold a rate limiter's state";
@@ -57,7 +57,7 @@ fn banned_key_is_denied_by_every_command_until_the_ban_ends() {
 }
 
 #[test]
-fn calls_under_a_ban_answer_as_in_the_worked_table() {
+fn calls_under_a_ban_match_the_worked_table() {
     let (_server, mut client) = start();
     client.ok("RL.BLOCK k 10s");
     let never = [0, 5, 0, -1, 6_000];
@@ -127,7 +127,7 @@ fn ban_that_has_ended_counts_as_no_state_for_every_command() {
         assert_eq!(client.integer(line), 0, "{line}");
     }
     set(&mut client, "p FIXED 5 60");
-    assert_eq!(ask(&mut client, "RL.USE k p"), [1, 5, 4, 0, 60_000, 1, 0]);
+    assert_eq!(decide(&mut client, "RL.USE k p"), [1, 5, 4, 0, 60_000, 1, 0]);
 }
 
 #[test]
@@ -136,13 +136,13 @@ fn call_with_several_rules_is_denied_by_the_row_of_a_banned_key() {
     // A key of its own for the ban: the quota next to it is not forgotten.
     let pairs = [("{7}:month", "QUOTA 100 month"), ("{7}:ban", "FIXED 1000000 1s")];
     let month_ms = 16 * 86_400_000 + 16 * 3_600_000;
-    let taken = answer(&client.call(&call("RL.ALL", &pairs))).expect("an answer");
+    let taken = decision_of(&client.call(&call("RL.ALL", &pairs))).expect("a decision");
     assert_eq!((taken.five, taken.rule), ([1, 100, 99, 0, month_ms], 1));
     assert_eq!(taken.rows[1], [1, 1_000_000, 999_999, 0, 1_000]);
     client.ok("RL.BLOCK {7}:ban 1h");
     let before = client.snapshot("{7}:month");
     for command in ["RL.ALL", "RL.PEEKALL"] {
-        let denied = answer(&client.call(&call(command, &pairs))).expect("an answer");
+        let denied = decision_of(&client.call(&call(command, &pairs))).expect("a decision");
         assert_eq!((denied.five, denied.rule), (denial(1_000_000, 3_600_000), 2), "{command}");
         assert_eq!(denied.rows[0], [1, 100, 99, 0, month_ms], "{command}");
         assert_eq!(denied.rows[1], denied.five, "{command}");
@@ -150,13 +150,13 @@ fn call_with_several_rules_is_denied_by_the_row_of_a_banned_key() {
     assert_eq!(client.snapshot("{7}:month"), before);
     client.advance_ms(3_600_000);
     let month_ms = month_ms - 3_600_000;
-    let taken = answer(&client.call(&call("RL.ALL", &pairs))).expect("an answer");
+    let taken = decision_of(&client.call(&call("RL.ALL", &pairs))).expect("a decision");
     assert_eq!((taken.five, taken.rule), ([1, 100, 98, 0, month_ms], 1));
     // A lease and a policy in shadow mode deny, too.
     set(&mut client, "shade SHADOW GCRA 5 5 60");
     client.ok("RL.BLOCK {7}:held 1m");
     let held = [("{7}:u", "GCRA 5 5 60"), ("{7}:held", "LEASE a 3 60")];
-    let denied = answer(&client.call(&call("RL.ALL", &held))).expect("an answer");
+    let denied = decision_of(&client.call(&call("RL.ALL", &held))).expect("a decision");
     assert_eq!((denied.five, denied.rule), (denial(3, 60_000), 2));
     assert_eq!(client.integer("EXISTS {7}:u"), 0);
     let named = [("{7}:u", "GCRA 5 5 60"), ("{7}:held", "USE shade")];
@@ -176,15 +176,15 @@ fn ban_is_enforced_in_every_mode_of_a_policy_but_off() {
         set(&mut client, &format!("p{name} {mode} FIXED 5 60").replace("  ", " "));
         client.run("DEL k");
         client.ok("RL.BLOCK k 10s");
-        let used = ask(&mut client, &format!("RL.USE k p{name}"));
-        assert_eq!(ask(&mut client, &format!("RL.PEEK k USE p{name}")), used, "{mode}");
-        let free = ask(&mut client, &format!("RL.USE k p{name} COST 0"));
-        let dear = ask(&mut client, &format!("RL.USE k p{name} COST 6"));
+        let used = decide(&mut client, &format!("RL.USE k p{name}"));
+        assert_eq!(decide(&mut client, &format!("RL.PEEK k USE p{name}")), used, "{mode}");
+        let free = decide(&mut client, &format!("RL.USE k p{name} COST 0"));
+        let dear = decide(&mut client, &format!("RL.USE k p{name} COST 6"));
         let settled = client.decide(&format!("RL.CHARGE k USE p{name}"));
         let refunded = client.decide(&format!("RL.REFUND k USE p{name}"));
         let expected = match mode {
             "OFF" => [1, 5, 4, 0, 60_000, 1, 0],
-            // The policy answers first: it is blocked without an end.
+            // The policy decides first: it is blocked without an end.
             "BLOCK" => [0, 5, 0, -1, 0, 0, -1],
             _ => [0, 5, 0, 10_000, 10_000, 0, 10_000],
         };
@@ -207,8 +207,8 @@ fn ban_is_enforced_in_every_mode_of_a_policy_but_off() {
     // A policy of any algorithm finds the ban, and one with a default rule.
     client.ok("RL.BLOCK k 10s");
     for (name, rule) in RULES.iter() {
-        let line = format!("RL.USE k nobody DEFAULT {name} {rule}");
-        assert_eq!(ask(&mut client, &line), [0, 5, 0, 10_000, 10_000, 0, 10_000], "{line}");
+        let line = format!("RL.USE k unknown DEFAULT {name} {rule}");
+        assert_eq!(decide(&mut client, &line), [0, 5, 0, 10_000, 10_000, 0, 10_000], "{line}");
     }
 }
 
@@ -223,7 +223,7 @@ fn clock_that_steps_back_lengthens_a_ban_by_at_most_its_duration() {
         ("RL.QUOTA k 5 day COST 6", [0, 5, 0, -1, 10_000]),
         ("RL.USE k p", denial(5, 10_000)),
         ("RL.USE k shadow", denial(5, 10_000)),
-        ("RL.USE k nobody DEFAULT GCRA 5 5 60", denial(5, 10_000)),
+        ("RL.USE k unknown DEFAULT GCRA 5 5 60", denial(5, 10_000)),
         ("RL.RESERVE k job 30s USE p", denial(5, 10_000)),
         ("RL.RESERVE k job 30s USE shadow", denial(5, 10_000)),
     ];

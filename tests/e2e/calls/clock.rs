@@ -67,8 +67,8 @@ fn every_action_returns_the_modules_time_in_microseconds() {
         ("FREEZE 007", 7),
     ];
     for (row, (action, expected)) in rows.into_iter().enumerate() {
-        let answer = client.integer(&format!("rl.debug clock {action}"));
-        assert_eq!(answer, expected, "row {row}: {action}");
+        let reply = client.integer(&format!("rl.debug clock {action}"));
+        assert_eq!(reply, expected, "row {row}: {action}");
     }
 }
 

@@ -17,7 +17,7 @@ struct Golden {
     at_ms: i64,
     /// The rule of the call that wrote the state.
     rule: &'static str,
-    /// The state's status at that time: the answer of `PEEK ... COST 0`.
+    /// The state's status at that time: the reply of `PEEK ... COST 0`.
     status: Reply,
 }
 
@@ -311,7 +311,7 @@ fn server_refuses_a_damaged_payload_and_creates_no_key() {
     server.assert_alive();
 }
 
-/// Bans made at 123,456 us after [`BASE_US`]: their length, the output of `DUMP`, and their end.
+/// Bans set at 123,456 us after [`BASE_US`]: their length, the output of `DUMP`, and their end.
 const BANS: [(&str, &str, i64); 2] = [
     ("1h", "001093f3cf00066517ff2e0640ced693a4000a0025c209e17d20f0ce", 1_800_003_600_123_456),
     (
@@ -330,13 +330,13 @@ fn ban_of_redis_7_0_loads_and_is_still_written_with_the_same_payload() {
         client.call(&[&b"RESTORE"[..], b"k", b"3600000", &from_hex(dump)]);
         let left_ms = (until_us - BASE_US - 123_456) / 1_000;
         assert_eq!(client.decide("RL.PEEK k GCRA 5 5 60"), [0, 5, 0, left_ms, left_ms], "{dump}");
-        let shown = client.run("RL.INSPECT k");
-        let Value::Array(fields) = &shown else { panic!("{shown:?}") };
+        let inspected = client.run("RL.INSPECT k");
+        let Value::Array(fields) = &inspected else { panic!("{inspected:?}") };
         assert_eq!(fields[3], Value::Int(until_us), "{dump}");
-        client.ok(&format!("RL.BLOCK made {length}"));
-        assert_eq!(client.bytes("GET made"), client.bytes("GET k"), "{dump}");
+        client.ok(&format!("RL.BLOCK new {length}"));
+        assert_eq!(client.bytes("GET new"), client.bytes("GET k"), "{dump}");
         client.freeze(until_us);
         assert!(client.allows("RL.GCRA k 5 5 60"), "{dump}");
-        client.integer("DEL k made");
+        client.integer("DEL k new");
     }
 }

@@ -1,13 +1,13 @@
-//! RESP2 and RESP3 give the same answers: five integers, the same errors, and binary keys.
+//! RESP2 and RESP3 give the same replies: five integers, the same errors, and binary keys.
 
 use redis::Value;
 
 use support::{ALGORITHMS, BASE_US, Client, Server, integers, raw_error};
 
-/// Makes the same calls as every client of the test, and returns the answers for comparison.
+/// Makes the same calls as every client of the test, and returns the replies for comparison.
 fn conversation(client: &mut Client) -> Vec<Value> {
     client.freeze(BASE_US + 3_000_000);
-    let mut answers = Vec::new();
+    let mut replies = Vec::new();
     for algorithm in ALGORITHMS {
         let call = algorithm.call("k", 2, "10");
         let peek = algorithm.peek("k", 2, "10");
@@ -15,32 +15,32 @@ fn conversation(client: &mut Client) -> Vec<Value> {
             call.clone(),
             peek.clone(),
             call.clone(),
-            // These calls are denied, can never be allowed, or only ask for the status.
+            // These calls are denied, can never be allowed, or only read the status.
             call.clone(),
             format!("{call} COST 3"),
             format!("{peek} COST 0"),
         ];
         for line in calls {
-            let answer = client.run(&line);
-            assert!(integers(&answer).is_some(), "{line}: no five integers: {answer:?}");
-            answers.push(answer);
+            let reply = client.run(&line);
+            assert!(integers(&reply).is_some(), "{line}: no five integers: {reply:?}");
+            replies.push(reply);
         }
         for line in [format!("{call} WRONG"), format!("{call} COST"), format!("{peek} COST x")] {
-            let answer = client.run(&line);
-            assert!(raw_error(&answer).is_some(), "{line}: no error: {answer:?}");
-            answers.push(answer);
+            let reply = client.run(&line);
+            assert!(raw_error(&reply).is_some(), "{line}: no error: {reply:?}");
+            replies.push(reply);
         }
         client.integer("DEL k");
     }
     client.integer("RPUSH list a");
-    answers.push(client.run("RL.GCRA list 1 1 1"));
+    replies.push(client.run("RL.GCRA list 1 1 1"));
     client.integer("DEL list");
-    answers.push(client.run("RL.INSPECT missing"));
-    answers
+    replies.push(client.run("RL.INSPECT missing"));
+    replies
 }
 
 #[test]
-fn resp2_and_resp3_give_the_same_answers() {
+fn resp2_and_resp3_give_the_same_replies() {
     let server = Server::start();
     let second = conversation(&mut server.client());
     let third = conversation(&mut server.client3());
@@ -64,14 +64,14 @@ fn keys_may_have_any_bytes() {
             words
         };
         for key in keys {
-            let answer = integers(&client.call(&call(key))).expect("a decision");
-            assert_eq!(answer[..3], [1, 2, 1], "{} {} bytes", algorithm.name, key.len());
+            let reply = integers(&client.call(&call(key))).expect("a decision");
+            assert_eq!(reply[..3], [1, 2, 1], "{} {} bytes", algorithm.name, key.len());
         }
         // Each key is stored separately, under exactly its own bytes.
         assert_eq!(client.integer("DBSIZE"), keys.len() as i64);
         for key in keys {
-            let answer = integers(&client.call(&call(key))).expect("a decision");
-            assert_eq!(answer[..3], [1, 2, 0], "{} {} bytes", algorithm.name, key.len());
+            let reply = integers(&client.call(&call(key))).expect("a decision");
+            assert_eq!(reply[..3], [1, 2, 0], "{} {} bytes", algorithm.name, key.len());
             assert_eq!(client.call(&[&b"DEL"[..], key]), Value::Int(1));
         }
     }
@@ -93,7 +93,7 @@ fn databases_have_separate_keys() {
 }
 
 #[test]
-fn pipeline_is_answered_in_order() {
+fn replies_to_a_pipeline_are_in_order() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

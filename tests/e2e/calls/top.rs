@@ -42,12 +42,12 @@ fn one_command_shows_which_key_floods_the_service() {
         ["RL.GCRA", &key, "1", "1", "1h", "COST", "2"].map(str::to_owned).to_vec()
     });
     client.pipeline(&calls.collect::<Vec<_>>());
-    let shown = rows(&mut client, "RL.TOP");
-    assert_eq!(shown.len(), 10);
-    assert_eq!(shown[0], row("api:42", 1_000, 0));
-    assert!(shown[1].1 < 20, "{shown:?}");
+    let listed = rows(&mut client, "RL.TOP");
+    assert_eq!(listed.len(), 10);
+    assert_eq!(listed[0], row("api:42", 1_000, 0));
+    assert!(listed[1].1 < 20, "{listed:?}");
     assert_eq!(ratios(&mut client)[0], "0.333333");
-    assert_eq!(rows(&mut client, "RL.TOP 1"), shown[..1]);
+    assert_eq!(rows(&mut client, "RL.TOP 1"), listed[..1]);
     let called = rows(&mut client, "RL.TOP 1 CALLS");
     assert!(called[0].0 == "api:42" && (300..2_000).contains(&called[0].1), "{called:?}");
 }
@@ -75,7 +75,7 @@ fn every_kind(client: &mut Client) {
         RL.USE blocked blocked
         RL.USE default none DEFAULT GCRA 1 1 1h
         RL.GCRA status 1 1 1h COST 0
-        CL.THROTTLE asked 0 1 3600 0
+        CL.THROTTLE read 0 1 3600 0
         RL.PEEK gcra GCRA 1 1 1h
         RL.CHARGE charged GCRA 1 1 1h COST 2
         RL.REFUND charged GCRA 1 1 1h COST 1
@@ -119,11 +119,11 @@ fn enforced_denials_of_deciding_commands_are_counted_and_nothing_else() {
     .map(|key| row(key, 1, 0))
     .into();
     expected.push(row("blocked", 2, 0));
-    let mut shown = rows(&mut client, "RL.TOP 128");
-    assert_eq!(shown[0], row("blocked", 2, 0), "highest first");
-    shown.sort();
+    let mut listed = rows(&mut client, "RL.TOP 128");
+    assert_eq!(listed[0], row("blocked", 2, 0), "highest first");
+    listed.sort();
     expected.sort();
-    assert_eq!(shown, expected);
+    assert_eq!(listed, expected);
 }
 
 #[test]
@@ -166,16 +166,16 @@ fn sampled_calls_count_sixteen_times_and_include_allowed_ones() {
         write!(line, "RL.FIXED {key}:{} 1000000 1h", number % 2).expect("a buffer");
     });
     // `busy:0` and `calm:0` share the even numbers, and `calm:1` has the odd ones.
-    let shown = rows(&mut client, "RL.TOP 10 CALLS");
+    let listed = rows(&mut client, "RL.TOP 10 CALLS");
     let expected = [("calm:1", 32_000), ("busy:0", 16_000), ("calm:0", 16_000)];
     for (key, calls) in expected {
-        let found = shown.iter().find(|row| row.0 == key).expect(key);
+        let found = listed.iter().find(|row| row.0 == key).expect(key);
         // Five standard deviations of the sample.
         let distance = (found.1 - calls).unsigned_abs();
-        assert!(distance * distance < 25 * 16 * calls as u64, "{shown:?}");
-        assert_eq!(found.1 % 16, 0, "{shown:?}");
+        assert!(distance * distance < 25 * 16 * calls as u64, "{listed:?}");
+        assert_eq!(found.1 % 16, 0, "{listed:?}");
     }
-    assert_eq!(shown[0].0, "calm:1");
+    assert_eq!(listed[0].0, "calm:1");
     assert_eq!(rows(&mut client, "RL.TOP"), []);
     // Calls of cost 0 and peeks are not sampled.
     client.ok("RL.TOP RESET");
@@ -194,7 +194,7 @@ fn counts_halve_by_the_commands_clock_and_a_step_back_halves_nothing() {
         (599_999, 8),
         (1, 4),
         (-3_600_000, 4),
-        // After the step back the next halving is one half-life away.
+        // After the step back the next halving is one half-life later.
         (599_999, 4),
         (1, 2),
         (600_000, 1),
@@ -235,7 +235,7 @@ fn each_database_has_its_own_rows() {
 }
 
 #[test]
-fn key_of_any_bytes_is_shown_in_full_up_to_256_bytes_and_in_short_above() {
+fn key_of_any_bytes_is_listed_in_full_up_to_256_bytes_and_shortened_above() {
     let server = Server::start();
     let mut client = server.client();
     let whole = [&b"\0\r\n\xff"[..], &[b'k'; 252]].concat();
@@ -333,9 +333,9 @@ fn least_and_most_slots_work_and_slots_cannot_change_at_run_time() {
         Pump::new(&server).run(20_000, |number, line| {
             write!(line, "RL.FIXED k:{number} 1 1h COST 2").expect("a buffer");
         });
-        let shown = rows(&mut client, "RL.TOP 128");
-        assert_eq!(shown.len(), slots.min(128));
-        let total: i64 = shown.iter().map(|row| row.1).sum();
+        let listed = rows(&mut client, "RL.TOP 128");
+        assert_eq!(listed.len(), slots.min(128));
+        let total: i64 = listed.iter().map(|row| row.1).sum();
         assert!(total <= 20_000, "{total}");
         let error = client.error("CONFIG SET rl.top-slots 512");
         assert!(error.contains("immutable"), "{error}");
@@ -367,12 +367,12 @@ fn restart_forgets_the_keys_and_no_key_is_in_a_metric() {
     let mut server = Server::start();
     let mut client = server.client();
     client.decide("RL.FIXED secret:42 1 1h COST 2");
-    let mut told = String::new();
+    let mut texts = String::new();
     for line in ["INFO everything", "RL.METRICS"] {
-        write!(told, "{}", text(&client.run(line))).expect("a string");
+        write!(texts, "{}", text(&client.run(line))).expect("a string");
     }
-    assert!(told.contains("rl_denied_top10_ratio 1.000000"), "{told}");
-    assert!(!told.contains("secret:42"), "{told}");
+    assert!(texts.contains("rl_denied_top10_ratio 1.000000"), "{texts}");
+    assert!(!texts.contains("secret:42"), "{texts}");
     client.ok("SAVE");
     server.start_again();
     assert_eq!(rows(&mut server.client(), "RL.TOP"), []);

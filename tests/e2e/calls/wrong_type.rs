@@ -1,4 +1,4 @@
-//! Keys that hold other values: every command answers WRONGTYPE and does not change them.
+//! Keys that hold other values: every command replies WRONGTYPE and does not change them.
 
 use support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, raw_error};
 

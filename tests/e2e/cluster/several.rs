@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use support::cluster::Cluster;
-use support::several::{answer, call};
+use support::several::{call, decision_of};
 use support::{ALGORITHMS, Random, eventually};
 
 /// A key, its rule as text with the cost, and the limit and cost as numbers. No unit returns during
@@ -43,7 +43,7 @@ const MIGRATIONS: usize = 6;
 /// The remaining units that each allowed call reported, by rule.
 type Granted = Vec<Vec<i64>>;
 
-/// Tells the callers to stop when it is dropped, even if the migration has failed.
+/// Stops the callers when it is dropped, even if the migration has failed.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -65,11 +65,11 @@ fn caller(cluster: &Cluster, rules: &[Rule], slot: i64, seed: u64, stop: &Atomic
         let pairs = drawn.iter().map(|at| (&*rules[*at].key, &*rules[*at].rule));
         let pairs: Vec<_> = pairs.collect();
         let reply = client.call(slot, &call("RL.ALL", &pairs));
-        let answer = answer(&reply).unwrap_or_else(|| panic!("{pairs:?}: {reply:?}"));
-        let all_allow = answer.rows.iter().all(|row| row[0] == 1);
-        assert_eq!(answer.five[0] == 1, all_allow, "{pairs:?}: {answer:?}");
+        let decision = decision_of(&reply).unwrap_or_else(|| panic!("{pairs:?}: {reply:?}"));
+        let all_allow = decision.rows.iter().all(|row| row[0] == 1);
+        assert_eq!(decision.five[0] == 1, all_allow, "{pairs:?}: {decision:?}");
         if all_allow {
-            drawn.iter().zip(&answer.rows).for_each(|(at, row)| granted[*at].push(row[2]));
+            drawn.iter().zip(&decision.rows).for_each(|(at, row)| granted[*at].push(row[2]));
         }
         was_denied |= !all_allow;
     }
@@ -100,7 +100,9 @@ fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize
             let moved = || cluster.met.moved.load(Relaxed);
             let before = moved();
             migrate(slot, source, target);
-            eventually("somebody is sent to the new owner", || (moved() > before).then_some(()));
+            eventually("a client is redirected to the new owner", || {
+                (moved() > before).then_some(())
+            });
         }
         drop(stopping);
         let granted = callers.into_iter().map(|caller| caller.join().expect("no caller fails"));
@@ -113,7 +115,7 @@ fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize
     let look = rules.iter().map(|rule| (&*rule.key, &*rule.rule));
     let look: Vec<_> = [("{t}:never", "FIXED 1 1 COST 2")].into_iter().chain(look).collect();
     let reply = cluster.client().call(slot, &call("RL.PEEKALL", &look));
-    let left = answer(&reply).unwrap_or_else(|| panic!("{reply:?}")).rows;
+    let left = decision_of(&reply).unwrap_or_else(|| panic!("{reply:?}")).rows;
     for ((rule, seen), left) in rules.iter().zip(&mut granted).zip(&left[1..]) {
         let Rule { key, limit, cost, .. } = rule;
         let used = cost * seen.len() as i64;
@@ -137,7 +139,7 @@ fn several_rules_take_all_or_nothing_while_their_slot_is_resharded_under_load() 
     let cluster = Cluster::start();
     assert_calls_stay_whole(&cluster, |slot, source, target| {
         cluster.reshard_with_pauses(slot, source, target, |left| match left {
-            0 => cluster.met.wait_for(|met| &met.asked),
+            0 => cluster.met.wait_for(|met| &met.ask),
             _ => cluster.met.wait_for(|met| &met.put_off),
         });
     });

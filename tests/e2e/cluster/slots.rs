@@ -33,13 +33,13 @@ fn calls_on(key: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_command_is_answered_only_by_the_node_that_owns_its_key() {
+fn only_the_node_that_owns_the_key_executes_a_command() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
     // Keys with a hash tag, and keys that only look as if they had one. The other arguments never
     // affect the slot.
     let keys = ["a", "user:1", "{user:1}:login", "x{user:1}y", "{}z", "{user:1", "\x01\u{fe}"];
-    let mut answered = [0; 3];
+    let mut calls_by_node = [0; 3];
     for key in keys {
         let slot = cluster.slot(key);
         let owner = cluster.settled_owner(key);
@@ -53,11 +53,14 @@ fn every_command_is_answered_only_by_the_node_that_owns_its_key() {
                     assert_eq!(raw_error(&reply), Some(moved.clone()), "{call} at {node}");
                 }
             }
-            answered[owner] += 1;
+            calls_by_node[owner] += 1;
             clients[owner].integer(&format!("DEL {key}"));
         }
     }
-    assert!(answered.iter().all(|calls| *calls > 0), "every node has answered: {answered:?}");
+    assert!(
+        calls_by_node.iter().all(|calls| *calls > 0),
+        "every node has executed calls: {calls_by_node:?}"
+    );
     assert_eq!(cluster.slot("user:1"), cluster.slot("x{user:1}y"));
     // Arguments that look like keys of other slots remain arguments.
     let owner = cluster.settled_owner("{a}");
@@ -65,7 +68,7 @@ fn every_command_is_answered_only_by_the_node_that_owns_its_key() {
     assert!(error.starts_with("ERR invalid algorithm"), "{error}");
     let error = clients[owner].error("RL.GCRA {a} {b} {c} {user:1}");
     assert!(error.starts_with("ERR invalid burst"), "{error}");
-    // Every node answers a command without a key.
+    // Every node executes a command without a key.
     for client in &mut clients {
         assert!(client.integer("RL.DEBUG CLOCK FREEZE") > 0);
         assert_eq!(client.info_number("rl", "rl_panics"), 0);
@@ -110,7 +113,7 @@ fn ask_redirections_during_a_slot_move_lead_to_the_node_that_has_or_will_have_th
         let key = format!("{{t}}:{}", algorithm.name);
         let call = algorithm.call(&key, 5, PERIOD);
         let peek = algorithm.peek(&key, 5, PERIOD);
-        // The keys are still at the source, which answers the call. The target redirects it.
+        // The keys are still at the source, which decides the call. The target redirects it.
         assert_eq!(at_source.decide(&call)[..3], [1, 5, 3], "{call}");
         assert_eq!(at_target.error(&call), moved, "{call}");
         let before = at_source.snapshot(&key);
@@ -207,7 +210,7 @@ fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usiz
         node.assert_alive();
         assert_eq!(node.client().info_number("rl", "rl_panics"), 0);
     }
-    let redirected = cluster.met.moved.load(Relaxed) + cluster.met.asked.load(Relaxed);
+    let redirected = cluster.met.moved.load(Relaxed) + cluster.met.ask.load(Relaxed);
     assert!(redirected > 2, "the clients have noticed: {redirected} redirections");
     eprintln!("{hops} migrations, {} calls, {redirected} redirections", replies.len());
 }
@@ -233,7 +236,7 @@ fn a_slot_migrated_atomically_under_load_allows_exactly_the_limit() {
 }
 
 #[test]
-fn a_replica_answers_peek_and_inspect_after_readonly() {
+fn a_replica_serves_peek_and_inspect_after_readonly() {
     let mut cluster = Cluster::start();
     let primary = cluster.settled_owner("{t}");
     let replica = cluster.add_replica(primary);

@@ -4,7 +4,7 @@ use redis::PushKind;
 
 use support::cluster::Cluster;
 use support::replicas::replica_with;
-use support::several::{answer, call};
+use support::several::{call, decision_of};
 use support::{ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text, wait_for_offset};
 
 /// Returns the effects of all calls since the previous reading: the name and the words, of which
@@ -130,13 +130,13 @@ fn assert_banned(client: &mut Client, keys: &[String], mut before: impl FnMut(&m
         assert!((3_500_000..=10_800_000).contains(&left_ms), "{key}: {left_ms} ms");
         before(client);
         let rules = [("{t}:other", "GCRA 5 5 60"), (key, "LEASE a 5 60")];
-        let denied = answer(&client.call(&call("RL.PEEKALL", &rules))).expect("an answer");
+        let denied = decision_of(&client.call(&call("RL.PEEKALL", &rules))).expect("a decision");
         assert_eq!((denied.five[0], denied.rule), (0, 2), "{key}");
         before(client);
-        let shown = format!("{:?}", client.run(&format!("RL.INSPECT {key}")));
+        let inspected = format!("{:?}", client.run(&format!("RL.INSPECT {key}")));
         assert!(
-            shown.contains("BLOCKED") || shown.contains("66, 76, 79, 67, 75, 69, 68"),
-            "{shown}"
+            inspected.contains("BLOCKED") || inspected.contains("66, 76, 79, 67, 75, 69, 68"),
+            "{inspected}"
         );
     }
 }

@@ -128,12 +128,12 @@ fn invalidations(pushes: &[PushInfo]) -> Vec<String> {
 fn events(subscriber: &mut Client) -> Vec<String> {
     let pushes = subscriber.pushed();
     let messages = pushes.iter().filter(|push| push.kind == PushKind::PMessage);
-    let shown = messages.map(|push| {
+    let events = messages.map(|push| {
         let channel = text(&push.data[1]);
         let event = channel.strip_prefix("__keyevent@0__:").expect("a key event").to_owned();
         format!("{event} {}", text(&push.data[2]))
     });
-    shown.collect()
+    events.collect()
 }
 
 impl Observers {

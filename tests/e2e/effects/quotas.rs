@@ -1,4 +1,4 @@
-//! The effects of `RL.QUOTA` on this server, on replicas and on disk, and its answers on keys of
+//! The effects of `RL.QUOTA` on this server, on replicas and on disk, and its replies on keys of
 //! other kinds. A denied call has no effect unless it repairs the state.
 
 use redis::Value;
@@ -14,7 +14,8 @@ fn state(start_us: i64, used: u8) -> Vec<u8> {
     [&[0x93, 0xf6, 0xcf], start_us.to_be_bytes().as_slice(), &[used]].concat()
 }
 
-fn shown(effect: &[Vec<u8>]) -> Vec<String> {
+/// Formats the words of an effect.
+fn format_effect(effect: &[Vec<u8>]) -> Vec<String> {
     effect.iter().map(|word| word.escape_ascii().to_string()).collect()
 }
 
@@ -53,8 +54,8 @@ fn allowed_quota_call_has_an_absolute_effect_and_a_denied_one_has_none() {
         for denied in [CALL.to_owned(), format!("{CALL} COST 6"), format!("{CALL} PARTIAL")] {
             assert!(!client.allows(&denied), "{denied}");
         }
-        for asked in [&format!("{CALL} COST 0"), "RL.PEEK k QUOTA 5 year", "RL.INSPECT k"] {
-            client.run(asked);
+        for read in [&format!("{CALL} COST 0"), "RL.PEEK k QUOTA 5 year", "RL.INSPECT k"] {
+            client.run(read);
         }
         client.error(&format!("{CALL} COST x"));
     }
@@ -67,7 +68,7 @@ fn allowed_quota_call_has_an_absolute_effect_and_a_denied_one_has_none() {
     assert_eq!((effects.len(), effects[0][0].as_slice()), (1, b"SET".as_slice()));
     assert_eq!(effects[0][2], client.bytes("GET k"));
     client.decide("RL.REFUND k QUOTA 5 year COST 99");
-    let effects: Vec<_> = stream.effects(&mut client).iter().map(|e| shown(e)).collect();
+    let effects: Vec<_> = stream.effects(&mut client).iter().map(|e| format_effect(e)).collect();
     assert_eq!(effects, [["DEL", "k"]]);
 }
 
@@ -114,7 +115,7 @@ fn replicas_and_files_hold_the_primarys_bytes_of_a_quota() {
     wait_for_offset(&primary, &replica);
     let mut reader = replica.client();
     assert_eq!(reader.contents(), expected);
-    // A replica answers PEEK, and refuses calls that decide.
+    // A replica serves PEEK, and refuses calls that decide.
     assert_eq!(reader.decide("RL.PEEK e QUOTA 9 month COST 0")[..4], [1, 9, 6, 0]);
     for call in ["RL.QUOTA e 9 month", "RL.CHARGE e QUOTA 9 month", "RL.REFUND e QUOTA 9 month"] {
         assert!(reader.error(call).starts_with("READONLY"), "{call}");

@@ -32,7 +32,7 @@ fn full_server_refuses_the_calls_that_may_take_memory_and_serves_the_others() {
 }
 
 #[test]
-fn read_only_replica_refuses_every_call_that_decides_and_answers_every_peek() {
+fn read_only_replica_refuses_every_call_that_decides_and_serves_every_peek() {
     let primary = every_command().with_tcp().start();
     let mut client = primary.client();
     client.freeze(BASE_US);

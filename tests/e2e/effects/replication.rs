@@ -225,8 +225,8 @@ fn calls_of_a_transaction_and_of_a_script_send_their_effects() {
     }
     client.run("EXEC");
     let names = |effects: &[Effect]| {
-        let shown = effects.iter().map(|effect| String::from_utf8_lossy(&effect[0]).into_owned());
-        shown.collect::<Vec<_>>()
+        let names = effects.iter().map(|effect| String::from_utf8_lossy(&effect[0]).into_owned());
+        names.collect::<Vec<_>>()
     };
     assert_eq!(names(&stream.effects(&mut client)), ["MULTI", "SET", "SET", "EXEC"]);
     let script = "redis.call('RL.GCRA', KEYS[1], 1, 1, '1h') \
@@ -238,7 +238,7 @@ fn calls_of_a_transaction_and_of_a_script_send_their_effects() {
 }
 
 #[test]
-fn replica_holds_equal_states_answers_peek_and_refuses_to_decide() {
+fn replica_holds_equal_states_serves_peek_and_refuses_to_decide() {
     let primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
     let (mut writer, mut reader) = (primary.client(), replica.client());

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use support::reservations::inspected;
-use support::several::answer;
+use support::several::decision_of;
 use support::{BASE_US, Client, Random, Server, replica_of, wait_for_offset};
 
 #[test]
@@ -125,7 +125,7 @@ fn replicas_and_files_hold_the_primarys_bytes_even_after_a_power_cut() {
 }
 
 #[test]
-fn reservation_is_made_in_a_transaction_and_from_a_script_and_reaches_a_replica() {
+fn reservation_of_a_transaction_and_of_a_script_reaches_a_replica() {
     let server = Server::setup().with_tcp().start();
     let replica = replica_of(&server);
     let (mut client, mut reader) = (server.client(), replica.client());
@@ -137,14 +137,14 @@ fn reservation_is_made_in_a_transaction_and_from_a_script_and_reaches_a_replica(
     client.ok_queued(&["RL.ALL", "{k}", &a, "{k}:g", "GCRA 9 1 60"]);
     client.ok_queued(&["RL.ALL", "{k}", &b, "{k}:g", "GCRA 9 1 60"]);
     let Value::Array(replies) = client.run("EXEC") else { panic!("a transaction") };
-    let left = replies.iter().map(|reply| answer(reply).expect("an answer").rows[0][2]);
+    let left = replies.iter().map(|reply| decision_of(reply).expect("a decision").rows[0][2]);
     assert_eq!(left.collect::<Vec<_>>(), [8, 6]);
     let script = "return redis.call('RL.ALL', KEYS[1], ARGV[1], KEYS[2], ARGV[2])";
     let value = client.call(&["EVAL", script, "2", "{k}", "{k}:g", &c, "GCRA 9 1 60"]);
-    assert_eq!(answer(&value).expect("an answer").rows[0], [1, 10, 4, 0, 30_000]);
+    assert_eq!(decision_of(&value).expect("a decision").rows[0], [1, 10, 4, 0, 30_000]);
     wait_for_offset(&server, &replica);
     assert_eq!(reader.contents(), client.contents());
-    // A replica answers a peek, and denies a write.
+    // A replica serves a peek, and refuses a write.
     let peek = ["RL.PEEKALL", "{k}", &a, "{k}:g", "GCRA 9 1 60"];
     assert_eq!(reader.call(&peek), client.call(&peek));
     let peek = format!("RL.PEEK {{k}} {}", rule("d"));

@@ -10,19 +10,19 @@ fn charges_and_refunds_have_effects_on_replicas_and_local_events() {
     let mut client = primary.client();
     let mut listener = primary.client3();
     listener.subscribe("__keyevent@0__:*");
-    let mut told = 0;
+    let mut events = 0;
     for algorithm in ALGORITHMS {
         let key = algorithm.name;
         for (command, cost) in
             [("RL.CHARGE", 15), ("RL.REFUND", 2), ("RL.CHARGE", 4), ("RL.REFUND", 9)]
         {
             client.decide(&settle(command, algorithm, key, 10, cost));
-            told += 1;
+            events += 1;
         }
         client.decide(&settle("RL.CHARGE", algorithm, key, 10, 0));
         client.decide(&settle("RL.REFUND", algorithm, key, 10, 0));
     }
-    assert_eq!(listener.pushed().len(), told, "one event each, and none for cost 0");
+    assert_eq!(listener.pushed().len(), events, "one event each, and none for cost 0");
     for call in ["RL.BACKOFF b 3 1s 8s 1h", "RL.CHARGE b BACKOFF 3 1s 8s 1h"] {
         client.decide(call);
     }
@@ -57,10 +57,10 @@ fn debt_survives_a_restart_and_ends_exactly_at_the_retry_time_of_the_reply() {
         client.freeze(BASE_US + 123_456);
         let key = format!("frozen:{}", algorithm.name);
         let charged = client.decide(&settle("RL.CHARGE", algorithm, &key, 10, 14));
-        let ask = settle("RL.CHARGE", algorithm, &key, 10, 0);
+        let charge = settle("RL.CHARGE", algorithm, &key, 10, 0);
         client.advance_ms(charged[3] - 1);
-        assert_eq!(client.decide(&ask)[0], 0, "{ask}: {charged:?}");
+        assert_eq!(client.decide(&charge)[0], 0, "{charge}: {charged:?}");
         client.advance_ms(1);
-        assert_eq!(client.decide(&ask)[0], 1, "{ask}: {charged:?}");
+        assert_eq!(client.decide(&charge)[0], 1, "{charge}: {charged:?}");
     }
 }

@@ -4,8 +4,8 @@
 use redis::Value;
 use std::thread;
 use support::server::send_signal;
-use support::several::{all, ask, borrowed, one_of_each};
-use support::several::{answer, call};
+use support::several::{all, borrowed, decide, one_of_each};
+use support::several::{call, decision_of};
 use support::{ALGORITHMS, BASE_US, Client, ReplicationStream, Server, replica_of};
 
 #[test]
@@ -33,9 +33,9 @@ fn denial_changes_none_of_its_keys() {
         let keys = pairs.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(" ");
         watcher.ok(&format!("WATCH {keys}"));
         for _ in 0..5 {
-            let answer = all(&mut client, &pairs);
-            assert_eq!((answer.five[0], answer.five[1]), (0, 1), "{answer:?}");
-            ask(&mut client, "RL.PEEKALL", &pairs);
+            let decision = all(&mut client, &pairs);
+            assert_eq!((decision.five[0], decision.five[1]), (0, 1), "{decision:?}");
+            decide(&mut client, "RL.PEEKALL", &pairs);
         }
         assert!(tracker.pushed().is_empty(), "{key}: events or invalidations");
         assert!(stream.effects(&mut client).is_empty(), "{key}: replicated");
@@ -65,7 +65,7 @@ fn allowed_call_sends_an_event_for_each_of_its_keys() {
 }
 
 /// Returns the names and keys of the effects.
-fn shown(stream: &mut ReplicationStream, client: &mut Client) -> Vec<String> {
+fn names(stream: &mut ReplicationStream, client: &mut Client) -> Vec<String> {
     let word = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     let effects = stream.effects(client);
     effects
@@ -83,26 +83,26 @@ fn effects_of_one_call_travel_together() {
     let pairs = [("a", "GCRA 9 9 60"), ("b", "FIXED 9 60"), ("c", "SLIDINGLOG 9 60 COST 0")];
     all(&mut client, &pairs);
     // A rule with cost 0 writes nothing. Two effects are sent as one transaction.
-    assert_eq!(shown(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "EXEC"]);
+    assert_eq!(names(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "EXEC"]);
     all(&mut client, &pairs[..1]);
-    assert_eq!(shown(&mut stream, &mut client), ["SET a"]);
+    assert_eq!(names(&mut stream, &mut client), ["SET a"]);
     // In a transaction and in a script, the effects become part of that transaction.
     client.ok("MULTI");
     client.ok_queued(&call("RL.ALL", &pairs));
     client.ok_queued(&["SET", "d", "1"]);
     assert!(matches!(client.run("EXEC"), Value::Array(_)));
-    assert_eq!(shown(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "SET d", "EXEC"]);
+    assert_eq!(names(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "SET d", "EXEC"]);
     let script = "return redis.call('RL.ALL', KEYS[1], ARGV[1], KEYS[2], ARGV[2])";
     let reply = client.call(&["EVAL", script, "2", "a", "b", pairs[0].1, pairs[1].1]);
-    assert_eq!(answer(&reply).expect("an answer").rows.len(), 2);
-    assert_eq!(shown(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "EXEC"]);
+    assert_eq!(decision_of(&reply).expect("a decision").rows.len(), 2);
+    assert_eq!(names(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "EXEC"]);
     let library = "#!lua name=l\nredis.register_function('both', function(keys, args) \
                    return redis.call('RL.ALL', keys[1], args[1], keys[2], args[2]) end)";
     client.call(&["FUNCTION", "LOAD", library]);
     stream.effects(&mut client);
     let reply = client.call(&["FCALL", "both", "2", "a", "b", pairs[0].1, pairs[1].1]);
-    assert_eq!(answer(&reply).expect("an answer").five[0], 1);
-    assert_eq!(shown(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "EXEC"]);
+    assert_eq!(decision_of(&reply).expect("a decision").five[0], 1);
+    assert_eq!(names(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "EXEC"]);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn replica_and_killed_server_hold_all_keys_of_a_call_or_none() {
                 let words = call("RL.ALL", &rules);
                 (0..)
                     .take_while(|_| {
-                        client.try_call(&words).is_ok_and(|reply| answer(&reply).is_some())
+                        client.try_call(&words).is_ok_and(|reply| decision_of(&reply).is_some())
                     })
                     .count() as i64
             })
@@ -170,7 +170,7 @@ fn replica_and_killed_server_hold_all_keys_of_a_call_or_none() {
         (2 * held, held),
         "after the kill"
     );
-    // The first call, the acknowledged calls, and at most one unanswered call of each of four
+    // The first call, the acknowledged calls, and at most one call without a reply of each of four
     // callers.
     assert!((1..=5).contains(&(held - acknowledged)), "{held} of {acknowledged}");
 }

@@ -132,8 +132,8 @@ fn assert_sends(
     let seen = make(way, client, &calls);
     let mut expected = Vec::new();
     for ((call, verdict, sends), seen) in batch.iter().zip(&seen) {
-        let answered = integers(&seen.reply).map(|reply| reply[0]);
-        assert_eq!(answered, *verdict, "{way:?} {call}: {:?}", seen.reply);
+        let allowed = integers(&seen.reply).map(|reply| reply[0]);
+        assert_eq!(allowed, *verdict, "{way:?} {call}: {:?}", seen.reply);
         expected.extend(effect(*sends, seen, &expiry_before));
         expiry_before = seen.expiry_ms.clone();
     }

@@ -27,7 +27,7 @@ fn remaining(client: &mut Client, algorithm: Algorithm) -> u64 {
     client.decide(&format!("{peek} COST 0"))[2] as u64
 }
 
-/// Configures an append-only file that is synced before each call is answered.
+/// Configures an append-only file that is synced before the reply to each call.
 fn append_only(preamble: &str) -> Setup {
     let line = format!("aof-use-rdb-preamble {preamble}");
     Server::setup().line("appendonly yes").line("appendfsync always").line(&line)
@@ -87,7 +87,7 @@ fn rewriting_the_file_under_load_loses_no_permit() {
     for preamble in ["yes", "no"] {
         let mut server = append_only(preamble).start();
         let allowed = ALGORITHMS.map(|_| AtomicU64::new(0));
-        let (stop, made) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             for _ in 0..CALLERS {
                 scope.spawn(|| {
@@ -95,7 +95,7 @@ fn rewriting_the_file_under_load_loses_no_permit() {
                     while !stop.load(Relaxed) {
                         for (algorithm, allowed) in ALGORITHMS.into_iter().zip(&allowed) {
                             allowed.fetch_add(client.allows(&call(algorithm)).into(), Relaxed);
-                            made.fetch_add(1, Relaxed);
+                            calls.fetch_add(1, Relaxed);
                         }
                     }
                 });
@@ -103,10 +103,12 @@ fn rewriting_the_file_under_load_loses_no_permit() {
             let mut client = server.client();
             for _ in 0..3 {
                 // Callers also make calls while the server rewrites the file.
-                let before = made.load(Relaxed);
+                let before = calls.load(Relaxed);
                 client.run("BGREWRITEAOF");
                 wait_for_rewrite(&mut client);
-                eventually("calls are made", || (made.load(Relaxed) > before + 50).then_some(()));
+                eventually("the callers go on", || {
+                    (calls.load(Relaxed) > before + 50).then_some(())
+                });
             }
             stop.store(true, Relaxed);
         });
@@ -169,7 +171,7 @@ fn kill_during_traffic_loses_no_acknowledged_permit_and_grants_none_twice() {
             assert!(used >= acknowledged, "{}: {used} < {acknowledged}", algorithm.name);
             unacknowledged += used - acknowledged;
         }
-        // Each caller may have one unanswered call at each kill.
+        // Each caller may have one call without a reply at each kill.
         assert!(unacknowledged <= CALLERS * kill, "{unacknowledged} after kill {kill}");
     }
     // The server grants exactly the units left in the states, and no more than the limit in total.

@@ -229,7 +229,7 @@ fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
     assert_eq!(tally.allowed, ENTRIES * LOGS, "{tally:?}");
     // The first read reallocates each value as a plain string, so it must come before the
     // deletions.
-    answers(client, subjects.iter().chain(&logs).map(Subject::peek));
+    replies_to(client, subjects.iter().chain(&logs).map(Subject::peek));
     thin_out(client, &mut subjects);
     thin_out(client, &mut logs);
     subjects.extend(logs);
@@ -250,7 +250,7 @@ fn thin_out(client: &mut Client, subjects: &mut Vec<Subject>) {
 }
 
 /// Makes the calls and returns their replies.
-fn answers(client: &mut Client, calls: impl Iterator<Item = String>) -> Vec<Reply> {
+fn replies_to(client: &mut Client, calls: impl Iterator<Item = String>) -> Vec<Reply> {
     let words = |call: String| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let replies = client.pipeline(&calls.map(words).collect::<Vec<_>>());
     replies.iter().map(|reply| integers(reply).expect("a decision")).collect()
@@ -274,20 +274,20 @@ fn states_are_unchanged_by_defragmentation() {
     client.freeze(BASE_US);
     let subjects = scattered_subjects(&server, &mut client);
     let peeks = || subjects.iter().map(Subject::peek);
-    let answered = answers(&mut client, peeks());
-    for (subject, answer) in subjects.iter().zip(&answered) {
-        assert_eq!(answer[..3], [1, 1_000, subject.left], "{}", subject.key);
+    let replies = replies_to(&mut client, peeks());
+    for (subject, reply) in subjects.iter().zip(&replies) {
+        assert_eq!(reply[..3], [1, 1_000, subject.left], "{}", subject.key);
     }
     let before = client.contents();
     // Defragmentation starts at once, takes up to 75 % of the time, and fills the smallest hole.
     for setting in ["ignore-bytes 1", "threshold-lower 0", "cycle-min 50", "cycle-max 75"] {
         client.ok(&format!("CONFIG SET active-defrag-{setting}"));
     }
-    let answer = client.run("CONFIG SET activedefrag yes");
-    let defragments = answer == Value::Okay;
+    let reply = client.run("CONFIG SET activedefrag yes");
+    let defragments = reply == Value::Okay;
     if !defragments {
         // A server without its own allocator refuses the setting, and nothing is moved.
-        let refusal = raw_error(&answer).expect("an error");
+        let refusal = raw_error(&reply).expect("an error");
         assert!(refusal.contains("defragmentation cannot be enabled"), "{refusal}");
     }
     let mut round = 0;
@@ -303,12 +303,12 @@ fn states_are_unchanged_by_defragmentation() {
     let mut after = client.contents();
     after.retain(|(key, ..)| !key.starts_with(b"busy:"));
     assert!(after == before, "a state has changed");
-    assert_eq!(answers(&mut client, peeks()), answered);
+    assert_eq!(replies_to(&mut client, peeks()), replies);
     // Each key allows exactly its remaining units.
     let last = subjects.iter().map(|subject| format!("{} COST {}", subject.call(), subject.left));
-    assert!(answers(&mut client, last).iter().all(|reply| reply[..3] == [1, 1_000, 0]));
+    assert!(replies_to(&mut client, last).iter().all(|reply| reply[..3] == [1, 1_000, 0]));
     let more = subjects.iter().map(Subject::call);
-    assert!(answers(&mut client, more).iter().all(|reply| reply[..3] == [0, 1_000, 0]));
+    assert!(replies_to(&mut client, more).iter().all(|reply| reply[..3] == [0, 1_000, 0]));
     server.assert_alive();
 }
 

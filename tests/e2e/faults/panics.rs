@@ -265,9 +265,9 @@ fn panic_in_info_omits_only_the_modules_section() {
     let mut client = server.client();
     for (done, section) in ["rl", "everything", "modules", "rl_stats"].into_iter().enumerate() {
         plant(&mut client, "info");
-        let told = text(&client.run(&format!("INFO {section}")));
-        assert!(!told.contains("rl_panics:"), "{section}: {told}");
-        assert_eq!(told.contains("redis_version:"), section == "everything", "{told}");
+        let info = text(&client.run(&format!("INFO {section}")));
+        assert!(!info.contains("rl_panics:"), "{section}: {info}");
+        assert_eq!(info.contains("redis_version:"), section == "everything", "{info}");
         assert_eq!(client.info_number("rl", "rl_panics"), done as i64 + 1, "{section}");
     }
     plant(&mut client, "info");

@@ -128,8 +128,8 @@ fn copied_dumped_renamed_or_moved_state_decides_as_the_original() {
         client.ok("RENAME moved renamed");
         let expected = [client.decide(&call("k")), client.decide(&call("k"))];
         for key in ["copied", "restored", "renamed"] {
-            let answers = [client.decide(&call(key)), client.decide(&call(key))];
-            assert_eq!(answers, expected, "{} {key}", algorithm.name);
+            let replies = [client.decide(&call(key)), client.decide(&call(key))];
+            assert_eq!(replies, expected, "{} {key}", algorithm.name);
             assert!(client.integer(&format!("PTTL {key}")) > 0, "{} {key}", algorithm.name);
         }
         client.ok("FLUSHALL");

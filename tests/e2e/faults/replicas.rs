@@ -77,11 +77,11 @@ fn outrun_the_backlog(client: &mut Client) {
 }
 
 #[test]
-fn replica_answers_peek_during_a_full_resync_that_swaps_databases_and_ends_equal() {
+fn replica_serves_peek_during_a_full_resync_that_swaps_databases_and_ends_equal() {
     let primary = primary_with(&["repl-backlog-size 16kb", "repl-diskless-sync yes"]);
     let swapping = Server::setup()
         .line("repl-diskless-load swapdb")
-        // The replica loads slowly enough to be observed, and answers calls meanwhile.
+        // The replica loads slowly enough to be observed, and serves calls meanwhile.
         .line("key-load-delay 1000")
         .line("loading-process-events-interval-bytes 1024");
     let replica = replica_with(&primary, swapping);
@@ -95,7 +95,7 @@ fn replica_answers_peek_during_a_full_resync_that_swaps_databases_and_ends_equal
     random_traffic(&mut client, &mut random, 500);
     let mut reader = replica.client();
     let mut peeked = 0;
-    eventually("the replica loads anew", || {
+    eventually("the replica loads again", || {
         let state = reader.info("persistence");
         if state["async_loading"] == "1" {
             assert_eq!(reader.decide("RL.PEEK subject:7 FIXED 5 366d")[1], 5);
@@ -118,7 +118,7 @@ fn server_drops_its_own_states_when_it_becomes_a_replica() {
     client.freeze(BASE_US + 1_000_000);
     random_traffic(&mut client, &mut Random::new(15), 2_000);
     assert!(client.allows("RL.GCRA its:own 1 1 1h"));
-    // From now on it must answer from the primary's states.
+    // From now on it must reply from the primary's states.
     client.ok(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
     eventually("it follows", || {
         (client.info("replication").get("master_link_status")? == "up").then_some(())

@@ -154,7 +154,7 @@ fn key_outlives_its_last_lease_and_its_expiry_is_seldom_moved() {
 
 /// Takes `count` leases of one second next to a long lease of `a`, and lets the short leases
 /// expire.
-fn expired_beside_a(client: &mut Client, count: usize) {
+fn expired_next_to_a(client: &mut Client, count: usize) {
     assert!(client.allows("RL.LEASE k a 1000000 366d"));
     for holder in 0..count {
         assert!(client.allows(&format!("RL.LEASE k h{holder} 1000000 1s")));
@@ -168,7 +168,7 @@ fn release_shortens_the_expiry_to_what_the_other_leases_need() {
     let mut client = server.client();
     let mut stream = server.replication_stream();
     client.freeze(BASE_US);
-    expired_beside_a(&mut client, 3);
+    expired_next_to_a(&mut client, 3);
     assert!(client.allows("RL.LEASE k b 1000000 80s"));
     assert!(client.allows("RL.LEASE k c 1000000 10s"));
     stream.effects(&mut client);
@@ -195,7 +195,7 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
     client.freeze(BASE_US);
     // Tests both encodings of a sorted set, and more holders than one call removes one by one.
     for expired in [1, 20, 2_000] {
-        expired_beside_a(&mut client, expired);
+        expired_next_to_a(&mut client, expired);
         stream.effects(&mut client);
         let lazy = client.info_number("memory", "lazyfree_pending_objects")
             + client.info_number("memory", "lazyfreed_objects");
@@ -215,7 +215,7 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
 /// Returns the id whose lease expires first.
 fn leases_first(client: &mut Client) -> String {
     let (_, leases) = support::leases::inspected(client, "k");
-    String::from_utf8(leases.first().expect("somebody holds one").0.clone()).expect("a number")
+    String::from_utf8(leases.first().expect("a holder").0.clone()).expect("a number")
 }
 
 #[test]
@@ -362,18 +362,19 @@ fn failover_exceeds_the_limit_only_by_leases_that_wait_has_not_confirmed() {
         let mut primary = Server::setup().with_tcp().start();
         let replica = replica_of(&primary);
         let (mut client, mut promoted) = (primary.client(), replica.client());
-        let ask = |client: &mut Client, id: &str| {
+        let is_granted = |client: &mut Client, id: &str| {
             let reply = client.run(&format!("RL.LEASE k {id} {LIMIT} 1h"));
             integers(&reply).expect("a decision")[0] == 1
         };
         let received = 1 + random.below(20) as usize;
-        assert!((0..received).all(|number| ask(&mut client, &format!("received-{number}"))));
+        assert!((0..received).all(|number| is_granted(&mut client, &format!("received-{number}"))));
         assert_eq!(client.integer("WAIT 1 60000"), 1);
         promoted.ok("REPLICAOF NO ONE");
         let lost = if round == 0 { 0 } else { 1 + random.below(15) as usize };
-        assert!((0..lost).all(|number| ask(&mut client, &format!("lost-{number}"))));
+        assert!((0..lost).all(|number| is_granted(&mut client, &format!("lost-{number}"))));
         primary.crash();
-        let granted = (0..2 * LIMIT).filter(|n| ask(&mut promoted, &format!("new-{n}"))).count();
+        let granted =
+            (0..2 * LIMIT).filter(|n| is_granted(&mut promoted, &format!("new-{n}"))).count();
         assert_eq!(received + granted, LIMIT, "what was received counts");
         // A holder whose lease was not replicated learns from RENEW that it has no lease.
         for number in 0..lost {

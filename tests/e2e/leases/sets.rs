@@ -19,7 +19,7 @@ const LEASING: [&str; 6] = [
 
 /// Makes the call. A rule of RL.PEEKALL is one argument, so `line` has dashes in place of its
 /// spaces.
-fn ask(client: &mut Client, line: &str) -> Value {
+fn run(client: &mut Client, line: &str) -> Value {
     let spaced = |word: &str| match line.starts_with("RL.PEEKALL") {
         true => word.replace('-', " "),
         false => word.to_owned(),
@@ -38,7 +38,7 @@ fn assert_foreign(client: &mut Client, what: &str) {
         !(has_mark && ends && what.contains(" z "))
     };
     for call in LEASING.iter().filter(looks) {
-        let error = raw_error(&ask(client, call)).unwrap_or_else(|| panic!("{call} on {what}"));
+        let error = raw_error(&run(client, call)).unwrap_or_else(|| panic!("{call} on {what}"));
         let expected = WRONGTYPE.replace("WRONGTYPE ", "WRONGTYPE rule 1: ");
         assert!(error == WRONGTYPE || error == expected, "{call} on {what}: {error}");
     }
@@ -167,7 +167,7 @@ fn forged_sets_are_decided_on_or_refused_and_never_stop_the_server() {
     assert_eq!(client.info_number("rl", "rl_panics"), 0);
 }
 
-/// Computes the answer of a call from a map of holders to expiry times in us.
+/// Computes the reply to a call from a map of holders to expiry times in us.
 fn expected(
     held: &mut BTreeMap<u64, i64>,
     (id, limit, ttl_ms): (u64, i64, i64),
@@ -187,7 +187,7 @@ fn expected(
 }
 
 #[test]
-fn small_and_large_lease_sets_answer_as_a_naive_map() {
+fn small_and_large_lease_sets_agree_with_a_naive_map() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(9);
@@ -218,8 +218,8 @@ fn small_and_large_lease_sets_answer_as_a_naive_map() {
                     }
                 }
                 _ => {
-                    let asked = (id, limit, ttl_ms);
-                    let wanted = expected(&mut held, asked, now);
+                    let request = (id, limit, ttl_ms);
+                    let wanted = expected(&mut held, request, now);
                     let peek = format!("RL.PEEK k LEASE {id} {limit} {ttl_ms}ms");
                     assert_eq!(client.decide(&peek), wanted, "{call}: {peek}");
                     let line = format!("RL.LEASE k {id} {limit} {ttl_ms}ms");
@@ -266,7 +266,7 @@ fn leases_work_in_transactions_scripts_and_functions() {
     for (name, way) in &mut ways {
         client.ok("FLUSHALL");
         client.freeze(BASE_US);
-        // Twenty leases expire and thirty do not, so that the module asks the server for a count
+        // Twenty leases expire and thirty do not, so that the module queries the server for a count
         // and for a rank.
         for holder in 0..50 {
             let ttl = if holder < 20 { 10 } else { 60 + holder };
@@ -287,7 +287,7 @@ fn leases_work_in_transactions_scripts_and_functions() {
     assert_eq!(integers(&peeked).expect("a decision")[..3], [0, 15, 0]);
     let script = "return redis.call('RL.RELEASE', KEYS[1], 'new')";
     assert!(raw_error(&client.call(&["EVAL_RO", script, "1", "k"])).is_some());
-    // Two keys in one call: the module asks the server about both sets.
+    // Two keys in one call: the module queries the server about both sets.
     for key in ["{k}1", "{k}2"] {
         for holder in 0..20 {
             assert!(client.allows(&format!("RL.LEASE {key} h{holder} 100 10s")));
@@ -295,7 +295,7 @@ fn leases_work_in_transactions_scripts_and_functions() {
     }
     client.advance_ms(10_000);
     let both = client.call(&["RL.ALL", "{k}1", "LEASE a 1 60", "{k}2", "LEASE a 2 60"]);
-    let Value::Array(both) = both else { panic!("no answer") };
+    let Value::Array(both) = both else { panic!("no decision") };
     assert_eq!(both[..2], [Value::Int(1), Value::Int(1)]);
     assert_eq!(both.len(), 8);
 }
@@ -319,7 +319,7 @@ fn full_server_renews_and_releases_leases_and_an_evicted_key_has_none() {
     assert_eq!(client.integer("EXISTS k"), 0);
     client.ok("CONFIG SET maxmemory 0");
     assert!(client.allows("RL.LEASE k h1 20 60s"));
-    // Evicting a key ends its leases. The next RENEW tells the holder that it has no lease.
+    // Evicting a key ends its leases. The next RENEW reports to the holder that it has no lease.
     client.ok("CONFIG SET maxmemory-policy allkeys-random");
     client.ok("CONFIG SET maxmemory 1");
     assert_eq!(client.integer("RL.RENEW k h1 60s"), 0);
@@ -342,7 +342,7 @@ fn lease_needs_no_right_to_the_commands_that_the_module_calls_on_a_set() {
 }
 
 #[test]
-fn in_a_cluster_the_key_of_a_lease_selects_the_node_whose_replica_answers_peek() {
+fn in_a_cluster_the_key_of_a_lease_selects_the_node_whose_replica_serves_peek() {
     let mut cluster = Cluster::start();
     let owner = cluster.settled_owner("k");
     let replica = cluster.add_replica(owner);

@@ -38,7 +38,7 @@ fn modules(client: &mut Client) -> Vec<String> {
     names
 }
 
-/// Asserts that the log shows no crash. An answer proves nothing, because some servers still answer
+/// Asserts that the log shows no crash. A reply proves nothing, because some servers still reply
 /// for a while after a crash.
 fn assert_no_crash(log: &str) {
     for sign in ["BUG REPORT", "panicked", "Guru Meditation", "ASSERTION FAILED"] {
@@ -59,8 +59,8 @@ fn second_copy_of_the_module_file_is_refused_with_a_message() {
         assert_eq!(modules(&mut client), before);
     }
     let log = server.log();
-    let told = log.lines().any(|line| line.contains("another.so") && line.contains("failed"));
-    assert!(told, "{log}");
+    let is_logged = log.lines().any(|line| line.contains("another.so") && line.contains("failed"));
+    assert!(is_logged, "{log}");
     assert_eq!(client.decide("RL.GCRA k 2 1 1h")[..3], [1, 2, 0]);
     assert_eq!(text(&second(client.run("CONFIG GET rl.debug-commands"))), "yes");
     server.assert_alive();
@@ -80,8 +80,9 @@ fn configuration_that_loads_the_module_twice_stops_the_start_with_a_log_line() {
     let again = format!("loadmodule {}", module::path().display());
     let log = Server::setup().line(&again).try_start().err().expect("two loads");
     let path = module::path().display().to_string();
-    let told = log.lines().any(|line| line.contains(&path) && line.contains("Can't load module"));
-    assert!(told, "{log}");
+    let is_logged =
+        log.lines().any(|line| line.contains(&path) && line.contains("Can't load module"));
+    assert!(is_logged, "{log}");
     assert_no_crash(&log);
 }
 
@@ -118,8 +119,8 @@ fn load_is_refused_if_a_command_name_is_taken_and_registers_nothing() {
         }
         let log = server.log();
         let named = format!("could not register {}", taken.to_lowercase());
-        let told = log.lines().any(|line| line.to_lowercase().contains(&named));
-        assert!(told, "{taken}: {log}");
+        let is_logged = log.lines().any(|line| line.to_lowercase().contains(&named));
+        assert!(is_logged, "{taken}: {log}");
         // The renamed ECHO keeps the name, and none of the module's other commands is registered.
         assert_eq!(text(&client.run(&format!("{taken} hello"))), "hello");
         for ours in names.iter().filter(|name| **name != taken) {
@@ -176,7 +177,7 @@ fn assert_ours_works(client: &mut Client, name: &str) {
     }
 }
 
-/// Asserts that the graph module answers, and that its data and the module's are separate.
+/// Asserts that the graph module works, and that its data and the module's are separate.
 fn assert_graph_works(client: &mut Client, name: &str) {
     client.call(&["GRAPH.QUERY", name, "CREATE (:Subject {calls: 42})"]);
     let reply = client.call(&["GRAPH.QUERY", name, "MATCH (s:Subject) RETURN s.calls"]);

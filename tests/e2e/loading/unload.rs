@@ -9,16 +9,16 @@ use support::{ALGORITHMS, BASE_US, Client, Server, eventually, integers, module}
 const REFUSED: &str = "ERR Error unloading module: operation not possible";
 
 /// The beginning of the module's log line for this refusal.
-const TOLD: &str = "redis-throttle stays loaded";
+const LOGGED: &str = "redis-throttle stays loaded";
 
 fn assert_refused(server: &Server, client: &mut Client) {
-    let refusals = |log: String| log.lines().filter(|line| line.contains(TOLD)).count();
+    let refusals = |log: String| log.lines().filter(|line| line.contains(LOGGED)).count();
     let before = refusals(server.log());
     let error = client.error("MODULE UNLOAD rl");
     assert!(error.starts_with(REFUSED), "{error}");
     let log = server.log();
     assert_eq!(refusals(log.clone()), before + 1, "{log}");
-    let line = log.lines().rfind(|line| line.contains(TOLD)).expect("a line");
+    let line = log.lines().rfind(|line| line.contains(LOGGED)).expect("a line");
     assert!(
         line.contains("MULTI") && line.contains("restart"),
         "it says why and what to do: {line}"
@@ -97,7 +97,7 @@ fn load_with_an_unknown_option_leaves_no_module_loaded() {
             client.wait_for_cron();
         }
     }
-    assert!(!server.log().contains(TOLD), "the server took it back itself:\n{}", server.log());
+    assert!(!server.log().contains(LOGGED), "the server took it back itself:\n{}", server.log());
     // Afterwards the server accepts a valid load.
     client.ok(&format!("MODULE LOADEX {path} CONFIG rl.sliding-log-slots 64"));
     assert!(client.allows("RL.GCRA k 1 1 1h"));
@@ -152,7 +152,7 @@ fn orderly_shutdown_logs_no_error() {
         assert!(client.try_call(end).is_err(), "the server is gone");
         assert!(server.wait_for_end().success(), "{end:?}:\n{}", server.log());
         let log = server.log();
-        for alarm in [TOLD, "OnUnload failed", "Failed to unload"] {
+        for alarm in [LOGGED, "OnUnload failed", "Failed to unload"] {
             assert!(!log.contains(alarm), "{end:?}: {alarm}\n{log}");
         }
     }

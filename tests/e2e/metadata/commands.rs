@@ -448,11 +448,11 @@ fn syntax(arguments: &Value, separator: &str) -> String {
             (_, None) => name,
             other => panic!("{name}: {other:?}"),
         };
-        let shown = [token.unwrap_or_default(), body].join(" ").trim().to_owned();
+        let syntax = [token.unwrap_or_default(), body].join(" ").trim().to_owned();
         let flags = field(argument, "flags").map(words).unwrap_or_default();
         let has = |flag: &str| flags.iter().any(|found| found == flag);
-        let shown = if has("multiple") { format!("{shown} [{shown} ...]") } else { shown };
-        if has("optional") { format!("[{shown}]") } else { shown }
+        let syntax = if has("multiple") { format!("{syntax} [{syntax} ...]") } else { syntax };
+        if has("optional") { format!("[{syntax}]") } else { syntax }
     });
     parts.collect::<Vec<_>>().join(separator)
 }
@@ -487,8 +487,8 @@ fn documented_complexity_counts_the_reservations_of_a_key() {
     for (name, expected) in rows {
         let reply = client.run(&format!("COMMAND DOCS {name}"));
         let Value::Map(documented) = &reply else { panic!("{name}: {reply:?}") };
-        let told = field(&documented[0].1, "complexity").map(text);
-        assert_eq!(told.as_deref(), Some(expected), "{name}");
+        let complexity = field(&documented[0].1, "complexity").map(text);
+        assert_eq!(complexity.as_deref(), Some(expected), "{name}");
     }
 }
 
@@ -501,15 +501,15 @@ fn command_docs_have_everything_that_redis_cli_hints_need() {
         let Value::Map(documented) = &reply else { panic!("{}: {reply:?}", command.name) };
         assert_eq!(documented.len(), 1, "{} is known", command.name);
         let docs = &documented[0].1;
-        let told = |name| field(docs, name).map(text).unwrap_or_default();
-        assert!(told("summary").len() > 20, "{}: {:?}", command.name, told("summary"));
-        assert_eq!(told("since"), command.since, "{}", command.name);
-        assert_eq!(told("group"), "module", "{}", command.name);
-        assert!(told("complexity").starts_with("O("), "{}", command.name);
+        let value = |name| field(docs, name).map(text).unwrap_or_default();
+        assert!(value("summary").len() > 20, "{}: {:?}", command.name, value("summary"));
+        assert_eq!(value("since"), command.since, "{}", command.name);
+        assert_eq!(value("group"), "module", "{}", command.name);
+        assert!(value("complexity").starts_with("O("), "{}", command.name);
         // COMMAND DOCS lists no arguments for a command that has none.
         let arguments = field(docs, "arguments");
-        let told = arguments.map(|arguments| syntax(arguments, " ")).unwrap_or_default();
-        assert_eq!(told, command.syntax, "{}", command.name);
+        let documented = arguments.map(|arguments| syntax(arguments, " ")).unwrap_or_default();
+        assert_eq!(documented, command.syntax, "{}", command.name);
     }
 }
 
@@ -588,14 +588,14 @@ fn every_key_of_several_rules_is_found() {
     let rules = ["a", "GCRA 5 1 60", "b", "FIXED 5 60", "c", "no rule"];
     for (command, flags) in [("RL.ALL", UPDATES), ("RL.PEEKALL", READS)] {
         for words in [&rules[..2], &rules[..4], &rules] {
-            let asked = [&["COMMAND", "GETKEYSANDFLAGS", command], words].concat();
-            let reply = client.call(&asked);
+            let call = [&["COMMAND", "GETKEYSANDFLAGS", command], words].concat();
+            let reply = client.call(&call);
             let found = items(&reply).iter().map(|pair| {
-                assert_eq!(self::words(&items(pair)[1]), flags, "{asked:?}");
+                assert_eq!(self::words(&items(pair)[1]), flags, "{call:?}");
                 text(&items(pair)[0])
             });
             let expected = words.iter().step_by(2).copied().collect::<Vec<_>>();
-            assert_eq!(found.collect::<Vec<_>>(), expected, "{asked:?}");
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{call:?}");
         }
     }
 }

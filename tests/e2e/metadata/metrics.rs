@@ -12,15 +12,15 @@ fn every_info_field_is_a_metric_with_the_same_value() {
     let mut client = server.client();
     client.freeze(BASE_US);
     for round in 0..2 {
-        let told = client.info("rl");
+        let info = client.info("rl");
         let samples = scrape(&mut client);
         let build = format!(
             "rl_build_info{{version=\"{}\",tzdb_version=\"{}\",clock_source=\"{}\"}}",
-            told["rl_version"], told["rl_tzdb_version"], told["rl_clock_source"],
+            info["rl_version"], info["rl_tzdb_version"], info["rl_clock_source"],
         );
         assert_eq!(samples[&build], "1", "{samples:?}");
-        for (field, number) in &told {
-            let name = field.strip_prefix("rl_").expect("a field of ours");
+        for (field, number) in &info {
+            let name = field.strip_prefix("rl_").expect("a field of the module");
             let sample = match name.rsplit_once('_') {
                 Some((command, outcome @ ("allowed" | "denied"))) => {
                     format!("rl_decisions_total{{command=\"{command}\",outcome=\"{outcome}\"}}")

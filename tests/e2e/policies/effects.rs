@@ -4,7 +4,7 @@
 use redis::Value;
 
 use support::replication::Effect;
-use support::uses::{RULES, ask, set};
+use support::uses::{RULES, decide, set};
 use support::{BASE_US, Client, Server, eventually, replica_of};
 
 /// Asserts that the calls change no key and no expiry, break no WATCH, and send no invalidation, no
@@ -51,7 +51,7 @@ fn denied_call_has_no_effect_whether_its_policy_is_enforced_or_in_shadow_mode() 
             let setup = |client: &mut Client| {
                 client.freeze(BASE_US);
                 set(client, &format!("p {mode} {algorithm} {limits}"));
-                while ask(client, "RL.USE k p")[5] == 1 {}
+                while decide(client, "RL.USE k p")[5] == 1 {}
                 client.decide("RL.FIXED other 1 1h");
             };
             // In the last two calls another rule denies, so a rule that would have allowed takes
@@ -154,8 +154,8 @@ fn allowed_call_in_shadow_mode_has_exactly_the_effect_of_the_rule() {
                 .pushed()
                 .iter()
                 .filter(|push| {
-                    let shown = format!("{push:?}");
-                    shown.contains("keyevent") && !shown.contains("mark")
+                    let text = format!("{push:?}");
+                    text.contains("keyevent") && !text.contains("mark")
                 })
                 .count();
             assert!(of_mode.iter().all(|effects| !effects.is_empty()), "{algorithm}: {of_mode:?}");
@@ -183,7 +183,7 @@ fn replica_and_restarted_server_hold_the_keys_that_the_calls_left() {
         for (mode, key) in [("SHADOW", "s"), ("", "e"), ("OFF", "o"), ("BLOCK", "b")] {
             set(&mut client, &format!("p {mode} {algorithm} {limits}"));
             for _ in 0..7 {
-                ask(&mut client, &format!("RL.USE {key}:{algorithm} p"));
+                decide(&mut client, &format!("RL.USE {key}:{algorithm} p"));
             }
             client.call(&[
                 "RL.ALL",
@@ -196,7 +196,7 @@ fn replica_and_restarted_server_hold_the_keys_that_the_calls_left() {
         // The policy's algorithm has changed, so the call replaces the key's state.
         client.integer("RL.POLICY DEL p");
         set(&mut client, &format!("p {algorithm} {limits}"));
-        ask(&mut client, "RL.USE changing p");
+        decide(&mut client, "RL.USE changing p");
         client.integer("RL.POLICY DEL p");
     }
     assert_eq!(client.integer("WAIT 1 60000"), 1);
@@ -207,9 +207,9 @@ fn replica_and_restarted_server_hold_the_keys_that_the_calls_left() {
     assert_eq!(["o:", "b:", "all:o", "all:b"].map(count), [0; 4]);
     let mut follower = replica.client();
     assert_eq!(follower.contents(), contents, "the replica");
-    // The replica refuses calls that decide, and answers reads. It has its own policies.
+    // The replica refuses calls that decide, and serves reads. It has its own policies.
     assert!(follower.error("RL.USE s:GCRA p DEFAULT GCRA 5 5 1h").starts_with("READONLY"));
-    assert_eq!(ask(&mut follower, "RL.PEEK s:GCRA USE p DEFAULT GCRA 5 5 1h")[..3], [0, 5, 0]);
+    assert_eq!(decide(&mut follower, "RL.PEEK s:GCRA USE p DEFAULT GCRA 5 5 1h")[..3], [0, 5, 0]);
     assert_eq!(follower.error("RL.PEEK s:GCRA USE p"), "NOPOLICY no such policy");
     primary.crash();
     primary.start_again();

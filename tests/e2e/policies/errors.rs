@@ -4,7 +4,7 @@ use redis::Value;
 use redis_throttle_engine::grammar::error::GrammarError;
 
 use support::cluster::Cluster;
-use support::uses::{RULES, ask, set};
+use support::uses::{RULES, decide, set};
 use support::{BASE_US, Client, Random, Server, WRONGTYPE, listing, raw_error};
 
 const NO_POLICY: &str = "NOPOLICY no such policy";
@@ -66,7 +66,7 @@ fn errors_name_the_wrong_argument_and_change_nothing() {
     }
     assert_eq!(client.integer("DBSIZE"), 0);
     // The policy's rule decides whether COST is valid, and the unused default does not.
-    assert_eq!(ask(&mut client, "RL.USE k p COST 2 DEFAULT BACKOFF 3 1s 8s 1h")[2], 3);
+    assert_eq!(decide(&mut client, "RL.USE k p COST 2 DEFAULT BACKOFF 3 1s 8s 1h")[2], 3);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn invalid_state_is_refused_and_left_unchanged() {
 }
 
 #[test]
-fn only_the_owner_of_the_key_answers_in_a_cluster() {
+fn only_the_owner_of_the_key_decides_in_a_cluster() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
     for client in &mut clients {
@@ -133,8 +133,8 @@ fn only_the_owner_of_the_key_answers_in_a_cluster() {
             {
                 let call = format!("{} {policy} FOR b", call.replace("KEY", key));
                 for (node, client) in clients.iter_mut().enumerate() {
-                    let told = raw_error(&client.run(&call));
-                    assert_eq!(told, (node != owner).then(|| moved.clone()), "{call} at {node}");
+                    let error = raw_error(&client.run(&call));
+                    assert_eq!(error, (node != owner).then(|| moved.clone()), "{call} at {node}");
                 }
             }
         }
@@ -174,7 +174,7 @@ fn random_arguments_never_stop_the_server_and_refused_calls_change_nothing() {
         b"60",
         b"18446744073709551616",
     ];
-    let (mut refused, mut answered) = (0, 0);
+    let (mut refused, mut decided) = (0, 0);
     for _ in 0..20_000 {
         let count = random.below(14) as usize;
         let mut call: Vec<&[u8]> = match random.below(4) {
@@ -188,11 +188,11 @@ fn random_arguments_never_stop_the_server_and_refused_calls_change_nothing() {
         call.extend((0..count).map(|_| words[random.below(words.len() as u64) as usize]));
         match client.call(&call) {
             Value::ServerError(_) => refused += 1,
-            Value::Array(_) => answered += 1,
+            Value::Array(_) => decided += 1,
             other => panic!("{call:?}: {other:?}"),
         }
     }
-    assert!(refused > 1_000 && answered > 500, "{refused} refused, {answered} answered");
+    assert!(refused > 1_000 && decided > 500, "{refused} refused, {decided} decided");
     // Calls with very long arguments, and calls with very many.
     let long = "x".repeat(1 << 20);
     for call in [
@@ -215,11 +215,11 @@ fn info_counts_calls_with_a_policy_by_their_reply() {
     set(&mut client, "p SHADOW FIXED 1 1h");
     set(&mut client, "block BLOCK FIXED 1 1h");
     for _ in 0..3 {
-        ask(&mut client, "RL.USE k p");
+        decide(&mut client, "RL.USE k p");
     }
-    ask(&mut client, "RL.USE k block");
-    ask(&mut client, "RL.PEEK k USE block");
-    ask(&mut client, "RL.PEEK k USE p");
+    decide(&mut client, "RL.USE k block");
+    decide(&mut client, "RL.PEEK k USE block");
+    decide(&mut client, "RL.PEEK k USE p");
     client.error("RL.USE k none");
     let counted = |client: &mut Client, field: &str| client.info_number("rl", field);
     for (field, expected) in [

@@ -181,7 +181,7 @@ fn load_takes_a_file_completely_or_not_at_all_and_names_the_line_in_error() {
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
     let before = digest(&mut client);
-    let secret = "rule of somebody";
+    let secret = "rule of another user";
     let long = format!("a GCRA 6 10 60 # {0}\n{0}", "x".repeat(1_025));
     let cost = listing(GrammarError::CostOfPolicy).replace("ERR", "line 1:");
     let rows: [(&[u8], &str); 10] = [
@@ -215,7 +215,7 @@ fn load_takes_a_file_completely_or_not_at_all_and_names_the_line_in_error() {
         ),
         (long.as_bytes(), "line 2: line too long: expected at most 1024 bytes"),
         (
-            b"\x7fELF rule of somebody",
+            b"\x7fELF rule of another user",
             "line 1: invalid policy: expected name or name@variant, each 1 to 64 characters of \
              A-Z a-z 0-9 . _ : / -",
         ),

@@ -62,9 +62,9 @@ fn policy_is_listed_in_the_format_of_the_file_until_it_is_deleted() {
     assert_eq!(list(&mut client, "SEARCH"), [""; 0]);
     assert_eq!(get(&mut client, "search@plan:gold").as_deref(), Some(all[3]));
     assert_eq!(get(&mut client, "search@plan:silver"), None);
-    assert_eq!(client.integer("RL.POLICY DEL Search nobody search Search"), 2);
+    assert_eq!(client.integer("RL.POLICY DEL Search unknown search Search"), 2);
     assert_eq!(list(&mut client, "*"), [all[1], all[3]]);
-    assert_eq!(client.integer("RL.POLICY DEL nobody"), 0);
+    assert_eq!(client.integer("RL.POLICY DEL unknown"), 0);
     // The policy table is not part of the data, so FLUSHALL does not clear it.
     client.ok("FLUSHALL");
     assert_eq!(list(&mut client, "*"), [all[1], all[3]]);
@@ -188,7 +188,7 @@ fn override_expires_by_the_clock_and_the_base_applies_again() {
     assert_eq!(digest(&mut client).0, "2");
     client.advance_ms(5_000);
     assert_eq!((get(&mut client, "attack@ip:7"), digest(&mut client)), (None, base));
-    // SET accepts the answer of GET.
+    // SET accepts the reply of GET.
     client.ok("RL.POLICY SET search EX 90m SHADOW GCRA 1 1 60");
     let line = get(&mut client, "search").expect("it is there");
     client.ok(&format!("RL.POLICY SET {line}"));
@@ -237,7 +237,7 @@ fn mode_without_a_rule_keeps_the_rule_and_ends_an_override() {
     // An override without a base has no rule to give.
     client.ok("RL.POLICY SET once EX 60 GCRA 6 10 60");
     let expected = "ERR no such policy: give a rule";
-    for line in ["once OFF", "once EX 1h OFF", "once@x SHADOW", "nobody BLOCK"] {
+    for line in ["once OFF", "once EX 1h OFF", "once@x SHADOW", "never BLOCK"] {
         assert_eq!(client.error(&format!("RL.POLICY SET {line}")), expected, "{line}");
     }
 }
@@ -280,7 +280,7 @@ fn every_policy_change_is_logged_with_its_user() {
     let mut evil = server.client();
     assert_eq!(evil.call(&["AUTH", "e\u{1}vil\u{1b}[", "any"]), Value::Okay);
     evil.ok("MULTI");
-    evil.ok_queued(&["RL.POLICY", "DEL", "nobody", "a"]);
+    evil.ok_queued(&["RL.POLICY", "DEL", "unknown", "a"]);
     evil.run("EXEC");
     // A command that changes nothing logs nothing.
     client.integer("RL.POLICY DEL a");
@@ -311,7 +311,7 @@ fn policies_are_not_replicated_and_a_replica_has_its_own() {
         (list(&mut one, ""), list(&mut other, "")),
         (vec!["a GCRA 6 10 1m".to_owned()], vec!["b GCRA 6 10 1m".to_owned()],)
     );
-    // Policies can also be set on a replica that has lost its primary and answers no reads.
+    // Policies can also be set on a replica that has lost its primary and refuses reads.
     other.ok("CONFIG SET replica-serve-stale-data no");
     drop(one);
     drop(primary);

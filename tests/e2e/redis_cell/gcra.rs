@@ -44,7 +44,7 @@ fn table() -> Vec<(i64, &'static str, Reply)> {
         (1, "GCRA k 5 10 60", [1, 6, 0, 6, 36]),
         (5_999, "GCRA k 5 10 60", [1, 6, 0, 1, 31]),
         (6_000, "GCRA k 5 10 60", [0, 6, 0, -1, 36]),
-        // Exactly 1.0001 s a unit. CL.THROTTLE would answer 1.
+        // Exactly 1.0001 s per unit. CL.THROTTLE would return 1.
         (6_000, "GCRA slow 0 10000 10001", [0, 1, 0, -1, 2]),
         // A period of more than six decimals is rounded up to a microsecond: 0.5 s and 1 us.
         (6_000, "GCRA half 0 1 0.5", [0, 1, 0, -1, 1]),
@@ -141,17 +141,17 @@ fn script_of_redisson_runs() {
     for mut client in [server.client(), server.client3()] {
         client.freeze(BASE_US);
         client.call(&["HSET", "{api}:config", "maxBurst", "5", "rate", "10", "period", "60"]);
-        let mut ask = |tokens| {
+        let mut call_with = |tokens| {
             let call = ["EVAL", REDISSON, "2", "{api}", "{api}:config", tokens];
             client.call(&call)
         };
         for expected in [[0, 6, 5, -1, 6], [0, 6, 4, -1, 12]] {
-            assert_eq!(integers(&ask("1")), Some(expected));
+            assert_eq!(integers(&call_with("1")), Some(expected));
         }
-        assert_eq!(integers(&ask("4")), Some([0, 6, 0, -1, 36]));
-        assert_eq!(integers(&ask("1")), Some([1, 6, 0, 6, 36]));
-        assert_eq!(integers(&ask("7")), Some([1, 6, 0, -1, 36]));
-        let error = raw_error(&ask("0")).expect("an error");
+        assert_eq!(integers(&call_with("4")), Some([0, 6, 0, -1, 36]));
+        assert_eq!(integers(&call_with("1")), Some([1, 6, 0, 6, 36]));
+        assert_eq!(integers(&call_with("7")), Some([1, 6, 0, -1, 36]));
+        let error = raw_error(&call_with("0")).expect("an error");
         assert!(error.starts_with(TOKENS), "{error}");
         // Redisson stores the period with nine decimals.
         client.call(&["HSET", "{api}:config", "period", "60.000000000"]);
@@ -162,7 +162,7 @@ fn script_of_redisson_runs() {
 }
 
 #[test]
-fn calls_as_rueidis_and_valkey_go_send_them_are_answered() {
+fn calls_as_rueidis_and_valkey_go_send_them_get_a_decision() {
     let server = setup().start();
     let mut client = server.client3();
     client.freeze(BASE_US);
@@ -307,9 +307,9 @@ fn assert_left_to_the_server(server: &Server) {
     let Value::Array(pair) = client.run("CONFIG GET rl.gcra") else { panic!("no pair") };
     assert_eq!(text(&pair[1]), "yes");
     let log = server.log();
-    let told = log.lines().filter(|line| line.contains("loads without GCRA")).collect::<Vec<_>>();
-    assert_eq!(told.len(), 1, "{log}");
-    assert!(told[0].contains("rl.gcra yes"), "{}", told[0]);
+    let lines = log.lines().filter(|line| line.contains("loads without GCRA")).collect::<Vec<_>>();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("rl.gcra yes"), "{}", lines[0]);
     server.assert_alive();
 }
 
@@ -329,7 +329,7 @@ fn module_loads_without_the_command_if_the_server_has_one_of_that_name() {
     let log = setup.try_start().err().expect("the name is taken");
     assert!(log.contains("could not register rl.fixed"), "{log}");
 
-    // With the setting off, the module does not ask for the name.
+    // With the setting off, the module does not register the name.
     let server = Server::setup().line(taken).start();
     assert_eq!(text(&server.client().run("GCRA theirs")), "theirs");
     assert!(!server.log().contains("loads without GCRA"));
@@ -355,7 +355,7 @@ fn every_call_of_gcra_is_counted_as_allowed_denied_or_error() {
 }
 
 #[test]
-fn any_key_and_any_byte_in_any_argument_of_gcra_is_answered() {
+fn calls_of_gcra_with_any_byte_in_any_argument_get_a_reply() {
     let server = setup().start();
     let mut client = server.client();
     let words = ["GCRA", "k", "15", "30", "60", "TOKENS", "1"];

@@ -1,6 +1,6 @@
-//! `CL.THROTTLE`, the command of redis-cell. Clients of redis-cell get the same answers, the module
-//! and redis-cell can use the same keys, and inputs that crash a server with redis-cell are
-//! answered.
+//! `CL.THROTTLE`, the command of redis-cell. Clients of redis-cell get the same replies, the module
+//! and redis-cell can use the same keys, and inputs that crash a server with redis-cell get a
+//! reply.
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, Value};
 use redis_cell_rs::{Cmd, Key, Policy, Verdict};
@@ -59,48 +59,53 @@ fn connection(server: &Server) -> redis::Connection {
 }
 
 #[test]
-fn crate_redis_cell_rs_understands_every_answer() {
+fn crate_redis_cell_rs_understands_every_reply() {
     let server = setup().start();
     server.client().freeze(BASE_US);
     let mut connection = connection(&server);
     let minute = std::time::Duration::from_secs(60);
     let policy = Policy::from_tokens_per_period(30, minute).max_burst(1).name("login");
-    let mut ask = |key: &Key<'_>, policy: &Policy| -> Verdict {
+    let mut decide = |key: &Key<'_>, policy: &Policy| -> Verdict {
         redis::Cmd::from(Cmd::new(key, policy)).query(&mut connection).expect("a verdict")
     };
     for key in [Key::pair("user:1", "/login"), "plain".into(), Key::from(7_usize)] {
         for (remaining, reset) in [(1, 2), (0, 4)] {
-            let Verdict::Allowed(told) = ask(&key, &policy) else { panic!("{key:?} is blocked") };
-            assert_eq!((told.total, told.remaining, told.reset_after), (2, remaining, reset));
+            let Verdict::Allowed(details) = decide(&key, &policy) else {
+                panic!("{key:?} is blocked")
+            };
+            assert_eq!(
+                (details.total, details.remaining, details.reset_after),
+                (2, remaining, reset)
+            );
         }
-        let Verdict::Blocked(told) = ask(&key, &policy) else { panic!("{key:?} is allowed") };
-        let answer = (told.total, told.remaining, told.reset_after, told.retry_after);
-        assert_eq!(answer, (2, 0, 4, 2), "{key:?}");
+        let Verdict::Blocked(details) = decide(&key, &policy) else { panic!("{key:?} is allowed") };
+        let reply = (details.total, details.remaining, details.reset_after, details.retry_after);
+        assert_eq!(reply, (2, 0, 4, 2), "{key:?}");
     }
     // A policy whose calls cost four tokens.
     let dear = Policy::from_tokens_per_minute(60).max_burst(9).apply_tokens(4);
     for remaining in [6, 2] {
-        let Verdict::Allowed(told) = ask(&"dear".into(), &dear) else { panic!("blocked") };
-        assert_eq!((told.total, told.remaining), (10, remaining));
+        let Verdict::Allowed(details) = decide(&"dear".into(), &dear) else { panic!("blocked") };
+        assert_eq!((details.total, details.remaining), (10, remaining));
     }
-    let Verdict::Blocked(told) = ask(&"dear".into(), &dear) else { panic!("allowed") };
-    assert_eq!((told.remaining, told.retry_after, told.reset_after), (2, 2, 8));
+    let Verdict::Blocked(details) = decide(&"dear".into(), &dear) else { panic!("allowed") };
+    assert_eq!((details.remaining, details.retry_after, details.reset_after), (2, 2, 8));
 }
 
 #[test]
-fn raw_calls_of_other_clients_are_answered() {
+fn raw_calls_of_other_clients_get_a_reply() {
     let server = setup().start();
     server.client().freeze(BASE_US);
     // Calls as two other clients send them: text arguments and always a quantity, with RESP2 and
     // RESP3.
     for (key, mut client) in [("mta", server.client()), ("rueidis", server.client3())] {
         let call = ["CL.THROTTLE", key, "1", "10", "60", "1"];
-        let answers = [[0, 2, 1, -1, 6], [0, 2, 0, -1, 12], [1, 2, 0, 6, 12]];
-        for expected in answers {
+        let replies = [[0, 2, 1, -1, 6], [0, 2, 0, -1, 12], [1, 2, 0, 6, 12]];
+        for expected in replies {
             assert_eq!(integers(&client.call(&call)), Some(expected), "{key}");
         }
         // Without a quantity, the call takes one unit.
-        assert_eq!(integers(&client.call(&call[..5])), Some(answers[2]), "{key}");
+        assert_eq!(integers(&client.call(&call[..5])), Some(replies[2]), "{key}");
     }
 }
 
@@ -486,7 +491,7 @@ fn quantity_of_zero_writes_nothing() {
 }
 
 #[test]
-fn calls_with_any_key_and_any_byte_in_any_argument_are_answered() {
+fn calls_with_any_key_and_any_byte_in_any_argument_get_a_reply() {
     let server = setup().start();
     let mut client = server.client();
     // redis-cell accepts only UTF-8 keys, and crashes the server on others.
