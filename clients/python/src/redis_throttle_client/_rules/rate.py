@@ -1,16 +1,16 @@
-"""Rates as text, such as ``10/minute``."""
+"""Units per period, as numbers or as text such as ``10/minute``."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from .durations import duration_us
+from .durations import Duration, duration_us
 from .errors import InvalidArgument
 
 _RATE = re.compile(r"([0-9]{1,20})(?: ?/ ?| per )([^\n]+)")
 _WORDS = re.compile(r"(?:([0-9]{1,20}) ?)?(seconds?|sec|minutes?|min|hours?|hr|days?|[smhd])")
-_MOST = 10**12
+MAX_UNITS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ def parsed_rate(text: object, name: str) -> Rate:
     match = _RATE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise InvalidArgument(f"{name}: expected text such as '10/minute' or '5 per 2 hours'")
-    if not 1 <= int(match[1]) <= _MOST:
-        raise InvalidArgument(f"{name}: expected from 1 to {_MOST} units per period")
+    if not 1 <= int(match[1]) <= MAX_UNITS:
+        raise InvalidArgument(f"{name}: expected from 1 to {MAX_UNITS} units per period")
     return Rate(int(match[1]), _period_us(match[2], name))
 
 
@@ -59,3 +59,26 @@ def _period_us(text: str, name: str) -> int:
         raise InvalidArgument(
             f"{name}: expected a period from 1 ms to 366 days, such as 'minute', '2 hours' or '90s'"
         ) from None
+
+
+def checked_units(value: object, name: str, most: int = MAX_UNITS, least: int = 1) -> int:
+    """Validates a number of units. ``name`` is that of the argument."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidArgument(f"{name}: expected an integer from {least} to {most}")
+    return value
+
+
+def units_and_period(
+    amount: object, amount_name: str, period: Duration | None, period_name: str
+) -> tuple[int, int]:  # fmt: skip
+    """Returns the units and the period of a rule in microseconds. A rate stands for both."""
+    if isinstance(amount, str):
+        amount = parsed_rate(amount, amount_name)
+    if isinstance(amount, Rate):
+        if period is not None:
+            raise InvalidArgument(f"{period_name}: expected none, because the rate has one")
+        return amount.rate, amount.period_us
+    units = checked_units(amount, amount_name)
+    if period is None:
+        raise InvalidArgument(f"{period_name}: expected a duration, or a rate such as '10/minute'")
+    return units, duration_us(period, period_name)

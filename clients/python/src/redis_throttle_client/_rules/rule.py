@@ -17,11 +17,10 @@ from .durations import DAY_US, SECOND_US, Duration, duration_text, duration_us
 from .errors import InvalidArgument
 from .keys import subject_text
 from .outcome import Count, checked_count
-from .rate import Rate, parsed_rate
+from .rate import Rate, checked_units, units_and_period
 
 OnError = Literal["allow", "deny", "local"]
 
-MAX_UNITS = 10**12
 MAX_COST = 10**12
 MAX_PREFETCH = 10_000
 _MIN_SLOTS, _MAX_SLOTS = 16, 65_536
@@ -33,15 +32,9 @@ _WORD = re.compile(r"[!-~]{1,128}", re.ASCII)
 _QUOTA_DAYS = {"day": 1, "week": 7, "month": None, "quarter": None, "year": None}
 
 
-def _units(value: object, name: str, most: int = MAX_UNITS, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidArgument(f"{name}: expected an integer from {least} to {most}")
-    return value
-
-
 def checked_cost(cost: object, name: str = "cost") -> int:
     """Validates the cost of a call, 0 to 10^12. ``name`` is that of the argument."""
-    return _units(cost, name, MAX_COST, 0)
+    return checked_units(cost, name, MAX_COST, 0)
 
 
 def checked_leave(leave: object) -> str:
@@ -182,7 +175,7 @@ def checked_on_error(on_error: object, *, local: bool = True) -> OnError:
 
 def checked_prefetch(permits: object) -> int:
     """Validates the number of permits that one call may fetch."""
-    return _units(permits, "prefetch", MAX_PREFETCH)
+    return checked_units(permits, "prefetch", MAX_PREFETCH)
 
 
 def _failure(
@@ -194,22 +187,6 @@ def _failure(
     return checked, float(share)
 
 
-def _per(
-    amount: object, amount_name: str, period: Duration | None, period_name: str
-) -> tuple[int, int]:  # fmt: skip
-    """Returns the units and the period of a rule in microseconds. A rate stands for both."""
-    if isinstance(amount, str):
-        amount = parsed_rate(amount, amount_name)
-    if isinstance(amount, Rate):
-        if period is not None:
-            raise InvalidArgument(f"{period_name}: expected none, because the rate has one")
-        return amount.rate, amount.period_us
-    units = _units(amount, amount_name)
-    if period is None:
-        raise InvalidArgument(f"{period_name}: expected a duration, or a rate such as '10/minute'")
-    return units, duration_us(period, period_name)
-
-
 def _rate_rule(
     kind: str, capacity_name: str, name: str, capacity: int, rate: int | str | Rate,
     period: Duration | None,
@@ -217,8 +194,8 @@ def _rate_rule(
 ) -> Rule:  # fmt: skip
     failure, share = _failure(on_error, local_share, local=True)
     name = _named(name)
-    _units(capacity, capacity_name)
-    rate, us = _per(rate, "rate", period, "period")
+    checked_units(capacity, capacity_name)
+    rate, us = units_and_period(rate, "rate", period, "period")
     if rate * SECOND_US > _MAX_PER_SECOND * us:
         raise InvalidArgument(f"rate: expected at most {_MAX_PER_SECOND} per second")
     if capacity * us > _MAX_REFILL_US * rate:
@@ -286,7 +263,7 @@ def _window_rule(
 ) -> Rule:  # fmt: skip
     failure, share = _failure(on_error, local_share, local=True)
     name = _named(name)
-    limit, us = _per(limit, "limit", window, "window")
+    limit, us = units_and_period(limit, "limit", window, "window")
     words = (kind.replace("_", "").upper(), str(limit), duration_text(us))
     ahead = None if prefetch is None else checked_prefetch(prefetch)
     return Rule(
@@ -342,7 +319,7 @@ def sliding_log(
     """
     options: tuple[str, ...] = ()
     if slots is not None:
-        options = ("SLOTS", str(_units(slots, "slots", _MAX_SLOTS, _MIN_SLOTS)))
+        options = ("SLOTS", str(checked_units(slots, "slots", _MAX_SLOTS, _MIN_SLOTS)))
     return _window_rule(
         "sliding_log", name, limit, window, options, on_error, local_share, count, prefetch
     )
@@ -362,7 +339,7 @@ def backoff(
     """
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
-    _units(attempts, "attempts", 10**6)
+    checked_units(attempts, "attempts", 10**6)
     base_us, max_us = duration_us(base, "base"), duration_us(max, "max")
     forget_us = duration_us(forget, "forget")
     if base_us > max_us:
@@ -390,7 +367,7 @@ def quota(
     name = _named(name)
     if isinstance(limit, str | Rate):
         raise InvalidArgument("limit: expected an integer, with the unit after it: 1000, 'month'")
-    _units(limit, "limit")
+    checked_units(limit, "limit")
     if not isinstance(unit, str) or unit not in _QUOTA_DAYS:
         raise InvalidArgument("unit: expected day, week, month, quarter or year")
     options: tuple[str, ...] = ()
@@ -399,7 +376,7 @@ def quota(
             raise InvalidArgument("zone: expected a name such as Europe/Berlin")
         options += ("ZONE", zone)
     if start is not None:
-        options += ("START", str(_units(start, "start", 31)))
+        options += ("START", str(checked_units(start, "start", 31)))
     days = _QUOTA_DAYS[unit]
     window_us = None if days is None else days * DAY_US
     words = ("QUOTA", str(limit), unit)
@@ -426,7 +403,7 @@ def lease(
     if count != "all":
         raise InvalidArgument("count: expected 'all' for a lease")
     name = _named(name)
-    _units(limit, "limit", 10**6)
+    checked_units(limit, "limit", 10**6)
     us = duration_us(ttl, "ttl")
     words = ("LEASE", str(limit), duration_text(us))
     return Rule("lease", name, words, limit=limit, period_us=us, on_error=failure)

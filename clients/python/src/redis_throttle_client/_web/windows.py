@@ -22,7 +22,8 @@ from .._limiter_async import AsyncLimiter
 from .._net.cluster import AsyncClusterTransport, ClusterTransport
 from .._rules.decision import Decision
 from .._rules.errors import InvalidArgument, Reason, Unavailable
-from .._rules.rule import MAX_UNITS, OnError, Rule, checked_cost, fixed, gcra, sliding, sliding_log
+from .._rules.rate import MAX_UNITS
+from .._rules.rule import OnError, Rule, checked_cost, fixed, gcra, sliding, sliding_log
 from .._wire.call import Steps
 
 # The counts of a sliding window: the previous one and its seconds left, the current one and its.
