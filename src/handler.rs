@@ -19,7 +19,7 @@ use redis_throttle_engine::decision::Outcome;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::grammar::error::GrammarError;
-use redis_throttle_engine::grammar::request::Asked;
+use redis_throttle_engine::grammar::request::AnyRequest;
 use redis_throttle_engine::grammar::top::TopRequest;
 use redis_throttle_engine::time::Instant;
 
@@ -103,8 +103,8 @@ fn apply(
 /// Decides a call and stores nothing.
 fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let request = match grammar::rule::rule(call.args_after_key(), config::sliding_log_slots()) {
-        Ok(Asked::Units(request)) => request,
-        Ok(Asked::Lease(request)) => return leases::peek(id, call, &request),
+        Ok(AnyRequest::Units(request)) => request,
+        Ok(AnyRequest::Lease(request)) => return leases::peek(id, call, &request),
         Err(GrammarError::UseNotHere) => return applied::peek(id, call),
         Err(GrammarError::ReserveNotHere) => return reservations::peek(id, call),
         Err(error) => return Err(error.into()),

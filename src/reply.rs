@@ -146,7 +146,7 @@ impl<'a> Several<'a> {
 /// [`NotAState`] if the bytes are not a valid state.
 pub fn state(state: &State<'_>, now: Instant) -> Result<Vec<(&'static str, Value)>, NotAState> {
     let algorithm = ("algorithm", Value::Text(state.name()));
-    let numbers = state.shown(now)?.into_iter();
+    let numbers = state.inspect(now)?.into_iter();
     let numbers = numbers.map(|(name, number)| (name, Value::Integer(number)));
     Ok(iter::once(algorithm).chain(numbers).collect())
 }

@@ -19,7 +19,7 @@ use redis_throttle_engine::decision::Outcome;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease::LeaseRequest;
 use redis_throttle_engine::grammar::packed::{PackedRules, RULES_MAX};
-use redis_throttle_engine::grammar::request::{Asked, Request};
+use redis_throttle_engine::grammar::request::{AnyRequest, Request};
 use redis_throttle_engine::grammar::usage::{Usage, packed_usage};
 use redis_throttle_engine::rule_set::Row;
 use redis_throttle_engine::time::Instant;
@@ -116,9 +116,9 @@ fn read<'call>(
     let mut packed_rules = PACKED_RULES.lock().unwrap_or_else(PoisonError::into_inner);
     let (pairs, odd_one) = call.args().as_chunks();
     for (at, [key, rule]) in pairs.iter().enumerate() {
-        match packed_rules.read(rule, slots).and_then(Asked::in_full) {
-            Ok(Asked::Units(request)) => rules.push(Rule::Counted(request)),
-            Ok(Asked::Lease(request)) => rules.push(Rule::Lease(request)),
+        match packed_rules.read(rule, slots).and_then(AnyRequest::in_full) {
+            Ok(AnyRequest::Units(request)) => rules.push(Rule::Counted(request)),
+            Ok(AnyRequest::Lease(request)) => rules.push(Rule::Lease(request)),
             Err(GrammarError::UseNotHere) => {
                 let found = read_usage(key, rule, counting, now);
                 rules.push(Rule::ByPolicy(found.map_err(|error| in_rule(at, error))?));

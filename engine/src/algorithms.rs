@@ -346,11 +346,11 @@ macro_rules! algorithms {
             /// # Errors
             ///
             /// Returns [`NotAState`] if the list of reservations is invalid.
-            pub fn shown(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
+            pub fn inspect(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
                 match self {
-                    $(Self::$limiter(state) => Ok($limiter::shown(state)),)*
-                    Self::Reserved(state) => state.shown(now),
-                    Self::Banned(ban) => Ok(ban.shown()),
+                    $(Self::$limiter(state) => Ok($limiter::inspect(state)),)*
+                    Self::Reserved(state) => state.inspect(now),
+                    Self::Banned(ban) => Ok(ban.inspect()),
                 }
             }
         }

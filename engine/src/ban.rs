@@ -68,7 +68,7 @@ impl Ban {
     }
 
     /// Returns the state as names and numbers, for `RL.INSPECT`.
-    pub fn shown(&self) -> Vec<(&'static str, u64)> {
+    pub fn inspect(&self) -> Vec<(&'static str, u64)> {
         vec![(Self::FIELDS[0].name, self.until.as_us())]
     }
 }

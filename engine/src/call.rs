@@ -258,9 +258,9 @@ pub fn charge<S: Standing>(
 /// of cost 0 changes nothing.
 #[cold]
 pub fn refund<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
-    let asks = cost.is_zero();
-    let finds = !asks && subject.refundable() > 0;
-    let repairs = !asks && subject.is_repaired();
+    let is_query = cost.is_zero();
+    let finds = !is_query && subject.refundable() > 0;
+    let repairs = !is_query && subject.is_repaired();
     if finds {
         subject.give_back(cost);
     }

@@ -5,7 +5,7 @@ use crate::time::{Instant, Span};
 
 /// The verdict on a call.
 ///
-/// A charge and a refund always take effect. Their verdict tells if the key is in debt: see
+/// A charge and a refund always take effect. Their verdict reports if the key is in debt: see
 /// [`call`](crate::call).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -37,7 +37,7 @@ pub enum Verdict {
     },
 }
 
-/// A verdict and its numbers, from which the five fields of the reply are made.
+/// A verdict and its numbers, from which the five fields of the reply are built.
 ///
 /// For all algorithms, unless the key is banned: a cost of 0 is always allowed and stores nothing;
 /// a cost above the limit is impossible, whatever is stored; numbers are rounded in favour of the

@@ -1,5 +1,5 @@
 //! The numbers of a state of fixed size, each with its name and bounds. States are written, read
-//! and shown through them.
+//! and inspected through them.
 
 use crate::bounds::Period;
 use crate::time::Instant;
@@ -52,7 +52,7 @@ pub trait Fields<const N: usize> {
     fn state(numbers: [u64; N]) -> Option<Self::Stored>;
 
     /// Returns the state as names and numbers, for `RL.INSPECT`.
-    fn shown(state: &Self::Stored) -> Vec<(&'static str, u64)> {
+    fn inspect(state: &Self::Stored) -> Vec<(&'static str, u64)> {
         let names = Self::FIELDS.iter().map(|field| field.name);
         names.zip(Self::numbers(state)).collect()
     }

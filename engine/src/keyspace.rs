@@ -1,4 +1,4 @@
-//! Keys in memory, and the module's commands on them, for programs that answer without a server:
+//! Keys in memory, and the module's commands on them, for programs that run without a server:
 //! the Rust client's fake, and `redis-throttle-lab serve`. Built only with the feature `keyspace`.
 //!
 //! Commands get the same replies as from a server that has the module and the default settings.

@@ -16,7 +16,7 @@
 //! lengthens the leases by the length of that step, until they are renewed or released. A clock
 //! that steps forward ends them early.
 //!
-//! No call walks the set, which may be large: the rule asks [`Holders`] for a few numbers.
+//! No call walks the set, which may be large: the rule reads a few numbers from [`Holders`].
 //!
 //! Source: C. Gray and D. Cheriton, Leases: an efficient fault-tolerant mechanism for distributed
 //! file cache consistency, 1989; with a limit, a counting semaphore.
@@ -100,7 +100,7 @@ impl Lease {
     /// denied call, and for any call under [`Mode::TakeNothing`].
     ///
     /// A new lease is granted only if the permits of `leave` are still free afterwards; a renewal
-    /// does not ask for that. In the decision, `remaining` is the number of free permits,
+    /// needs no free permit. In the decision, `remaining` is the number of free permits,
     /// `retry_after` the time until enough leases expire by themselves, and `reset_after` the time
     /// until the last lease expires.
     ///

@@ -13,7 +13,7 @@
 //! use redis_throttle_engine::state;
 //! use redis_throttle_engine::time::Instant;
 //!
-//! // GCRA: a burst of 2 calls, then 1 call a minute.
+//! // GCRA: a burst of 2 calls, then 1 call per minute.
 //! let call = rule_with_cost(&[b"GCRA", b"2", b"1", b"1m"], Slots::DEFAULT)?;
 //! let now = Instant::from_us(1_700_000_000_000_000);
 //! let mut key = Vec::new();

@@ -1,8 +1,8 @@
 //! Naive models of the algorithms, with which property tests compare them.
 //!
-//! A model keeps exact numbers or a list of events and answers one question only: would this cost
-//! be allowed at that time? `answer` derives everything else by repeating that question, so the
-//! models share no formula with the limiters. It also asks about negative costs: a negative cost is
+//! A model keeps exact numbers or a list of events and decides one question only: would this cost
+//! be allowed at that time? `reply` derives everything else by repeating that question, so the
+//! models share no formula with the limiters. It also tries negative costs: a negative cost is
 //! allowed if the debt is not larger than its amount. Times are in microseconds and, like all
 //! numbers, `i128`: nothing overflows.
 //!
@@ -30,7 +30,6 @@ macro_rules! for_all_subjects {
     };
 }
 
-pub mod answer;
 pub mod backoff;
 pub mod ban;
 pub mod buckets;
@@ -41,13 +40,13 @@ pub mod leases;
 pub mod log;
 pub mod model;
 pub mod redis_cell;
+pub mod reply;
 pub mod reservations;
 pub mod rule_set;
 pub mod sliding_window;
 pub mod subject;
 pub mod windows;
 
-pub use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote, act, call, peek};
 pub use crate::oracle::backoff::{Backoff, Delays, delays};
 pub use crate::oracle::ban::Banned;
 pub use crate::oracle::buckets::{Leaky, LeakyBucket, Token, TokenBucket};
@@ -58,6 +57,7 @@ pub use crate::oracle::leases::{Leases, Seen, lease_rule};
 pub use crate::oracle::log::{Log, SlidingLog};
 pub use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil};
 pub use crate::oracle::redis_cell::{CellKey, CellLimits};
+pub use crate::oracle::reply::{AnyOracle, Reply, Verb, Wrote, act, call, peek};
 pub use crate::oracle::reservations::{
     AnyCall, Hold, IDS, Reserved, Reserving, Step as ReservationStep, take_step,
 };

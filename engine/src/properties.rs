@@ -10,11 +10,11 @@ mod rule_set;
 use crate::algorithms::State;
 use crate::bounds::{Cost, Leave, Slots};
 use crate::grammar::rule::request;
-use crate::oracle::answer::{Verb, Wrote};
 use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Share, Step, UNITS_MAX};
 use crate::oracle::gcra::CellRate;
 use crate::oracle::key::Key;
 use crate::oracle::model::Limits;
+use crate::oracle::reply::{Verb, Wrote};
 use crate::oracle::subject::{Subject, Twin};
 use crate::{oracle, state};
 use proptest::prelude::*;
@@ -149,7 +149,7 @@ impl Call {
         key: &mut Key,
         limits: &Limits,
         now: i128,
-    ) -> Option<(oracle::Answer, Wrote)> {
+    ) -> Option<(oracle::Reply, Wrote)> {
         key.carry_out(S::verb(self.verb), &S::rule(limits), now, S::cost(self.cost.of(limits))).ok()
     }
 }
@@ -180,9 +180,9 @@ fn keeps_its_bound<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResul
     for call in calls {
         now = now.max(call.now::<S>(limits, now));
         let cost = S::cost(call.cost.of(limits));
-        let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
-        if answer.allowed > 0 {
-            let granted = if S::verb(call.verb).is_partial() { answer.allowed } else { cost };
+        let Some((reply, _)) = call.make::<S>(&mut key, limits, now) else { continue };
+        if reply.allowed > 0 {
+            let granted = if S::verb(call.verb).is_partial() { reply.allowed } else { cost };
             prop_assert!(cost == 0 || granted <= cost);
             allowed.push((now, granted.min(cost)));
             check_bound::<S>(limits, &allowed)?;
@@ -224,12 +224,12 @@ fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> Tes
     for call in calls {
         now = call.now::<S>(limits, now);
         let cost = S::cost(call.cost.of(limits));
-        let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
+        let Some((reply, _)) = call.make::<S>(&mut key, limits, now) else { continue };
         // A partial call waits until one unit is free.
         let waits_for = if call.verb.is_partial() { cost.min(1) } else { cost };
-        let waits_for = waits_for + call.verb.left(answer.limit);
+        let waits_for = waits_for + call.verb.left(reply.limit);
         let longest_us = S::longest_wait_us(limits, waits_for) + S::span_us(limits);
-        prop_assert!(answer.retry_after_ms <= oracle::div_ceil(longest_us, 1_000));
+        prop_assert!(reply.retry_after_ms <= oracle::div_ceil(longest_us, 1_000));
     }
     Ok(())
 }
@@ -241,15 +241,15 @@ fn a_denial_writes_nothing<S: Subject>(rules: &[Limits], calls: &[Call]) -> Test
         let limits = &rules[call.rule];
         now = now.max(call.now::<S>(limits, now));
         let cost = S::cost(call.cost.of(limits));
-        let Some((answer, wrote)) = call.make::<S>(&mut key, limits, now) else { continue };
-        let takes = answer.allowed > 0 && cost > 0;
+        let Some((reply, wrote)) = call.make::<S>(&mut key, limits, now) else { continue };
+        let takes = reply.allowed > 0 && cost > 0;
         let expected = if takes { Wrote::State } else { Wrote::Nothing };
         prop_assert_eq!(wrote, expected, "{:?} of {:?}", call, limits);
     }
     Ok(())
 }
 
-/// Checks that a charge and its immediate refund leave all answers unchanged, at once and later.
+/// Checks that a charge and its immediate refund leave all replies unchanged, at once and later.
 fn a_refund_undoes_a_charge<S: Subject>(
     limits: &Limits,
     calls: &[Call],
@@ -396,7 +396,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn answers_the_same_after_a_charge_and_its_refund(
+                fn replies_the_same_after_a_charge_and_its_refund(
                     rule in limits(),
                     calls in any_calls(steps(), 1),
                     charged in costs(),

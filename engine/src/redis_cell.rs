@@ -4,7 +4,7 @@
 //! Dragonfly store it, so a live key can move between them. Three things differ from
 //! [`gcra`](crate::algorithms::gcra). The emission interval `T = period / count` is rounded *down*
 //! to the nanosecond. Times in replies are whole seconds. There is no repair, because nothing in
-//! the state tells a debt from a clock that stepped back.
+//! the state distinguishes a debt from a clock that stepped back.
 //!
 //! Both commands share rule and state, so they may use the same key. They differ in the accepted
 //! periods and in the rounding of times ([`Rounding`]).

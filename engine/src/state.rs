@@ -6,7 +6,7 @@
 //! ```text
 //! FIXED        93 ff  start_us used                     at most 20 bytes
 //! SLIDING      94 fe  start_us previous current         at most 29
-//! SLIDINGLOG   93 fd  base_us  slot_us  entry entry ..  at most 20, and 12 an entry
+//! SLIDINGLOG   93 fd  base_us  slot_us  entry entry ..  at most 20, and 12 per entry
 //! TOKENBUCKET  94 fc  updated_us tokens fraction        at most 29
 //! LEAKYBUCKET  94 fb  updated_us level  fraction        at most 29
 //! GCRA         93 fa  arrival_ns tolerance_log2         at most 12
@@ -250,8 +250,8 @@ fn write_log(edit: &Edit<'_>) -> Change {
     });
     // Of entries with the same instant, the last one holds the total of all.
     let following = kept.clone().skip(1).chain([last]);
-    let telling = kept.zip(following).filter(|(entry, next)| entry.instant != next.instant);
-    let entries = telling.map(|(entry, _)| entry).chain([last]);
+    let last_of_each = kept.zip(following).filter(|(entry, next)| entry.instant != next.instant);
+    let entries = last_of_each.map(|(entry, _)| entry).chain([last]);
     let base = entries.clone().next().unwrap_or(last).instant;
     let mut bytes = header(base).as_slice().to_vec();
     bytes.reserve_exact((edit.kept.len() + 1) * size_of::<RawEntry>());

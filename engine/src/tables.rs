@@ -19,17 +19,17 @@ mod quota;
 /// 2023-11-14 22:13:20 UTC, a multiple of 10 s.
 const START_US: u64 = 1_700_000_000_000_000;
 
-type Answer = (i128, i128, i128, i128);
+type Reply = (i128, i128, i128, i128);
 
 /// A key that calls change through the codec, as in the server.
 #[derive(Default)]
 struct Key(oracle::Key);
 
 impl Key {
-    fn call(&mut self, rule: &Rule, at_ms: i128, cost: u64) -> Answer {
+    fn call(&mut self, rule: &Rule, at_ms: i128, cost: u64) -> Reply {
         let now = i128::from(START_US) + at_ms * 1_000;
-        let (answer, _) = self.0.call(rule, now, cost.into());
-        (answer.allowed, answer.remaining, answer.retry_after_ms, answer.reset_after_ms)
+        let (reply, _) = self.0.call(rule, now, cost.into());
+        (reply.allowed, reply.remaining, reply.retry_after_ms, reply.reset_after_ms)
     }
 
     fn bytes(&self) -> Option<Vec<u8>> {
@@ -37,12 +37,12 @@ impl Key {
     }
 }
 
-/// Makes the calls on one key, row by row, and compares the answers.
-fn check(rule: &Rule, rows: &[(i128, u64, Answer)]) {
+/// Makes the calls on one key, row by row, and compares the replies.
+fn check(rule: &Rule, rows: &[(i128, u64, Reply)]) {
     let mut key = Key::default();
     for (row, (at_ms, cost, expected)) in rows.iter().enumerate() {
-        let answer = key.call(rule, *at_ms, *cost);
-        assert_eq!(answer, *expected, "row {row}: cost {cost} at {at_ms} ms of {rule:?}");
+        let reply = key.call(rule, *at_ms, *cost);
+        assert_eq!(reply, *expected, "row {row}: cost {cost} at {at_ms} ms of {rule:?}");
     }
 }
 
@@ -230,13 +230,13 @@ fn a_token_bucket_refills_exactly() {
 }
 
 #[test]
-fn a_token_bucket_of_30_a_minute_allows_a_call_every_1_9_s_for_ten_minutes() {
+fn a_token_bucket_of_30_per_minute_allows_a_call_every_1_9_s_for_ten_minutes() {
     let rule = token(30, 30, seconds(60));
     let mut key = Key::default();
     let calls = (0..=600_000).step_by(1_900);
-    let (made, allowed) = calls
-        .fold((0, 0), |(made, allowed), at_ms| (made + 1, allowed + key.call(&rule, at_ms, 1).0));
-    assert_eq!((made, allowed), (316, 316));
+    let (count, allowed) = calls
+        .fold((0, 0), |(count, allowed), at_ms| (count + 1, allowed + key.call(&rule, at_ms, 1).0));
+    assert_eq!((count, allowed), (316, 316));
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn buckets_and_gcra_enforce_the_highest_rate() {
         check(
             &rule,
             &[
-                (0, most, (1, 0, 0, 1)), // 10^9 a second, an interval of one nanosecond
+                (0, most, (1, 0, 0, 1)), // 10^9 per second, an interval of one nanosecond
                 (0, 1, (0, 0, 1, 1)),
                 (1, most, (1, 0, 0, 1)), // all back a millisecond later
             ],
@@ -344,7 +344,7 @@ fn buckets_and_gcra_enforce_the_highest_rate() {
     }
 }
 
-/// Checks the answer when a state far ahead of the clock is repaired; one row per algorithm.
+/// Checks the reply when a state far ahead of the clock is repaired; one row per algorithm.
 #[test]
 fn state_far_ahead_of_the_clock_is_moved_to_now() {
     let ten = seconds(10);
@@ -371,7 +371,7 @@ fn state_far_ahead_of_the_clock_is_moved_to_now() {
     }
 }
 
-/// Returns the answer to cost 0 on a full queue: 10 s for the leaky bucket, 0 for the others.
+/// Returns the reply to cost 0 on a full queue: 10 s for the leaky bucket, 0 for the others.
 fn wait(rule: &Rule) -> i128 {
     if matches!(rule, Rule::LeakyBucket(_)) { 10_000 } else { 0 }
 }

@@ -142,7 +142,7 @@ pub struct Sketch {
 
 impl Sketch {
     /// Creates a sketch with 1 to [`SLOTS_MAX`] slots; a number out of bounds counts as the nearest
-    /// within them. Only this allocates memory, about 330 bytes a slot.
+    /// within them. Only this allocates memory, about 330 bytes per slot.
     pub fn new(slots: usize, seed: Seed) -> Self {
         let slots = slots.clamp(1, SLOTS_MAX);
         Self {
@@ -218,8 +218,8 @@ impl Sketch {
     pub fn top(&mut self, database: u32, most: usize, weight: u64, at: Moment) -> Vec<Row<'_>> {
         self.decay(at);
         let one = (UNIT / weight.clamp(1, UNIT)).max(1);
-        let is_shown = |owner: &&Owner| owner.database == database && owner.count >= one;
-        let mut owners: Vec<_> = self.in_use().filter(is_shown).collect();
+        let is_listed = |owner: &&Owner| owner.database == database && owner.count >= one;
+        let mut owners: Vec<_> = self.in_use().filter(is_listed).collect();
         if most < owners.len() {
             owners.select_nth_unstable_by_key(most, |owner| (Reverse(owner.count), owner.name()));
             owners.truncate(most);

@@ -54,8 +54,8 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
         .decide(state, Instant::from_us(us), request.options.cost)
         .expect("its own state");
     let change = outcome.next.kept().map(|next| state::encode(&next.state));
-    let made = ALLOCATIONS.get() - before;
-    (change.unwrap_or(Change::Rewrite(Vec::new())), made)
+    let allocated = ALLOCATIONS.get() - before;
+    (change.unwrap_or(Change::Rewrite(Vec::new())), allocated)
 }
 
 /// Two units per ten seconds. For a quota, two units per month in New York, in months that start on
@@ -102,30 +102,30 @@ fn charge_and_refund_allocate_only_for_a_leaky_bucket_in_debt() {
             panic!("{algorithm:?} stores a whole state");
         };
         for charges in [true, false, true] {
-            let (change, made) = settle(state.as_slice(), (algorithm, args), charges);
+            let (change, allocated) = settle(state.as_slice(), (algorithm, args), charges);
             let Change::Whole(next) = change else { panic!("{algorithm:?} stores a whole state") };
-            assert_eq!(made, 0, "{algorithm:?}");
+            assert_eq!(allocated, 0, "{algorithm:?}");
             state = next;
         }
-        let (change, made) = settle(state.as_slice(), (algorithm, args), true);
+        let (change, allocated) = settle(state.as_slice(), (algorithm, args), true);
         let is_queue = algorithm == Algorithm::LeakyBucket;
         assert_eq!(matches!(change, Change::Rewrite(_)), is_queue, "{algorithm:?} in debt");
-        assert_eq!(made > 0, is_queue, "{algorithm:?} in debt");
+        assert_eq!(allocated > 0, is_queue, "{algorithm:?} in debt");
     });
 }
 
 #[test]
 fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
     for_fixed_sizes(|algorithm, args| {
-        let (first, made) = call(algorithm, None, args, US);
-        assert_eq!(made, 0, "{algorithm:?}, a new subject");
+        let (first, allocated) = call(algorithm, None, args, US);
+        assert_eq!(allocated, 0, "{algorithm:?}, a new subject");
         let Change::Whole(first) = first else { panic!("{algorithm:?} stores a whole state") };
-        let (second, made) = call(algorithm, Some(first.as_slice()), args, US + 1);
-        assert_eq!(made, 0, "{algorithm:?}, a known one");
+        let (second, allocated) = call(algorithm, Some(first.as_slice()), args, US + 1);
+        assert_eq!(allocated, 0, "{algorithm:?}, a known one");
         let Change::Whole(second) = second else { panic!("{algorithm:?} stores a whole state") };
-        let (denied, made) = call(algorithm, Some(second.as_slice()), args, US + 2);
+        let (denied, allocated) = call(algorithm, Some(second.as_slice()), args, US + 2);
         assert_eq!(denied, Change::Rewrite(Vec::new()), "{algorithm:?} is used up");
-        assert_eq!(made, 0, "{algorithm:?}, a denial");
+        assert_eq!(allocated, 0, "{algorithm:?}, a denial");
     });
 }
 
@@ -176,9 +176,9 @@ fn call_by_a_policy_allocates_only_for_the_first_call_of_an_unknown_name() {
         ("unknown DEFAULT SLIDINGLOG 2 10", None),
         ("unknown COST 3 FOR a DEFAULT FIXED 2 10 ALIGNED", None),
     ];
-    let (_, made) =
+    let (_, allocated) =
         use_policy(&mut table, || grammar::usage::packed_usage(b"USE unknown DEFAULT GCRA 2 3 10"));
-    assert!(made > 0, "its name is kept");
+    assert!(allocated > 0, "its name is kept");
     for (call, stance) in calls {
         let words: Vec<&[u8]> = call.split(' ').map(str::as_bytes).collect();
         let packed = format!("USE {call}");
@@ -222,15 +222,15 @@ fn call_of_redis_cell_or_redis_gcra_allocates_nothing() {
 #[test]
 fn log_allocates_only_when_it_is_rewritten() {
     let args: &[&[u8]] = &[b"2", b"10"];
-    let (new, made) = call(Algorithm::SlidingLog, None, args, US);
+    let (new, allocated) = call(Algorithm::SlidingLog, None, args, US);
     let Change::Rewrite(mut bytes) = new else { panic!("a new log is written whole") };
-    assert!(made > 0, "the counter counts");
-    let (patch, made) = call(Algorithm::SlidingLog, Some(&bytes), args, US + 1);
+    assert!(allocated > 0, "the counter counts");
+    let (patch, allocated) = call(Algorithm::SlidingLog, Some(&bytes), args, US + 1);
     let Change::Patch { entry, .. } = patch else { panic!("one entry more") };
-    assert_eq!(made, 0, "an entry is no allocation");
+    assert_eq!(allocated, 0, "an entry is no allocation");
     bytes.extend(entry);
-    let (_, made) = call(Algorithm::SlidingLog, Some(&bytes), args, US + 2);
-    assert_eq!(made, 0, "neither is a denial");
+    let (_, allocated) = call(Algorithm::SlidingLog, Some(&bytes), args, US + 2);
+    assert_eq!(allocated, 0, "neither is a denial");
 }
 
 #[test]

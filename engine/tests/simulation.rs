@@ -42,7 +42,7 @@ fn simulate<S: Subject>(test: &str) {
     let mut counts = Counts::default();
     for seed in seeds {
         let mut run = Run::<S>::new(seed);
-        // A panic of the engine is a failure too, and its seed must be shown.
+        // A panic of the engine is a failure too, and its seed must be printed.
         let ended = catch_unwind(AssertUnwindSafe(|| run.play()));
         let ended = ended.unwrap_or_else(|_| Err("it panicked, see above".to_owned()));
         if let Err(failure) = ended {

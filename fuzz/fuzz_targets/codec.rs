@@ -1,6 +1,6 @@
 //! Feeds any bytes as the value of a key. If the bytes decode to a state, that state must encode to
 //! the same bytes, and only the state's own algorithm may decide on it. Calls under any rule of
-//! that algorithm must answer as the naive model does.
+//! that algorithm must decide as the naive model does.
 
 #![no_main]
 
@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
         return every_algorithm_denies(ban, &limits);
     }
     only_its_own_algorithm_decides(state, &limits);
-    if state.shown(Instant::from_us(0)).is_err() {
+    if state.inspect(Instant::from_us(0)).is_err() {
         return;
     }
     match state {
@@ -126,7 +126,7 @@ fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
     };
     let decided = AnySubject::ALL.iter().filter(|subject| decides(subject));
     // No algorithm decides if the list of reservations turns out to be invalid.
-    let is_one = state.shown(Instant::from_us(0)).is_ok();
+    let is_one = state.inspect(Instant::from_us(0)).is_ok();
     assert_eq!(decided.count(), usize::from(is_one));
 }
 
@@ -146,12 +146,12 @@ fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u
         if let Some(twin) = &mut twin {
             twin.call(verb, &limits, now, cost).unwrap_or_else(|difference| panic!("{difference}"));
         }
-        // A call gets an answer and leaves a valid state, even if no calls can produce the stored
+        // A call gets a reply and leaves a valid state, even if no calls can produce the stored
         // state.
         let carried_out = forged.carry_out(verb, &S::rule(&limits), now, cost);
-        let Ok((answer, wrote)) = carried_out else { continue };
-        assert!((0..=limits.capacity).contains(&answer.remaining), "{answer:?}");
-        assert!(answer.retry_after_ms >= -1 && answer.reset_after_ms >= 0, "{answer:?}");
+        let Ok((reply, wrote)) = carried_out else { continue };
+        assert!((0..=limits.capacity).contains(&reply.remaining), "{reply:?}");
+        assert!(reply.retry_after_ms >= -1 && reply.reset_after_ms >= 0, "{reply:?}");
         let Some(bytes) = &forged.bytes else {
             assert_eq!(wrote, Wrote::Deletion);
             break;

@@ -1,5 +1,5 @@
 //! Runs any schedule of calls of any kind, with any clock: on one key under two rules, or on
-//! several keys, each under its own rules. The answers must be those of the naive models. The bytes
+//! several keys, each under its own rules. The replies must be those of the naive models. The bytes
 //! choose the algorithms, the limits and the steps.
 
 #![no_main]
@@ -87,17 +87,17 @@ fn redis_cell(mut source: &[u8]) {
         let cost = Cost::new(quantity.try_into().expect("not negative")).expect("in range");
         let instant = Instant::from_us(now.try_into().expect("not negative"));
         let outcome = rule.decide(state, instant, cost);
-        let (answer, takes) = model.call(&limits, now, quantity);
+        let (reply, takes) = model.call(&limits, now, quantity);
         let decision = outcome.decision;
-        let numbers = [answer[1], answer[2], answer[4]];
+        let numbers = [reply[1], reply[2], reply[4]];
         let found = [decision.limit.units(), decision.remaining, decision.reset_after_s];
         assert_eq!(found.map(i128::from), numbers, "{limits:?} at {now}");
         let retry_after_s = match decision.verdict {
             Verdict::Limited { retry_after_s } => i128::from(retry_after_s),
             Verdict::Allowed | Verdict::Impossible => -1,
         };
-        assert_eq!(retry_after_s, answer[3], "{limits:?} at {now}");
-        assert_eq!(decision.verdict != Verdict::Allowed, answer[0] == 1, "{limits:?} at {now}");
+        assert_eq!(retry_after_s, reply[3], "{limits:?} at {now}");
+        assert_eq!(decision.verdict != Verdict::Allowed, reply[0] == 1, "{limits:?} at {now}");
         assert_eq!(outcome.next.is_some(), takes);
         state = outcome.next.map(|next| next.state).or(state);
         assert_eq!(state.map(|state| state.arrival_ns.into()), model.arrival_ns);

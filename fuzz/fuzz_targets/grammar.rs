@@ -18,7 +18,7 @@ use redis_throttle_engine::grammar::lease::{LeaseRequest, lease, release, renew}
 use redis_throttle_engine::grammar::packed::packed_rule;
 use redis_throttle_engine::grammar::redis_cell::{ThrottleRequest, throttle};
 use redis_throttle_engine::grammar::redis_gcra::{GcraError, gcra};
-use redis_throttle_engine::grammar::request::{Asked, Request};
+use redis_throttle_engine::grammar::request::{AnyRequest, Request};
 use redis_throttle_engine::grammar::reservation::{
     HoldRequest, ReservationVerb, RuleSource, hold, packed_hold, reservation,
 };
@@ -49,13 +49,13 @@ fuzz_target!(|bytes: &[u8]| {
     let named = [&[b"LEASE".as_slice()], args.as_slice()].concat();
     assert_eq!(
         any_rule(&named, slots),
-        read.map(Asked::Lease),
+        read.map(AnyRequest::Lease),
         "a rule that is named reads the same"
     );
     if args.iter().all(|arg| !arg.is_empty()) {
         let packed = [b"LEASE ", source].concat();
         let packed = packed_rule(&packed, slots).ok();
-        assert_eq!(packed, read.ok().map(Asked::Lease), "so does one argument");
+        assert_eq!(packed, read.ok().map(AnyRequest::Lease), "so does one argument");
     }
     let _ = (renew(&args), release(&args));
 
@@ -90,13 +90,13 @@ fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: A
     let words: Vec<&[u8]> = args.iter().copied().filter(|word| !word.is_empty()).collect();
     let named = [algorithm.name().as_bytes(), b" ", rule].concat();
     let read = packed_rule(&named, slots);
-    let meant = expected(algorithm, &words).map(Asked::Units);
+    let meant = expected(algorithm, &words).map(AnyRequest::Units);
     assert_eq!(read.ok(), meant, "{algorithm:?} {words:?}: {read:?}");
     let in_words = request(algorithm, &words, slots).map_err(|error| match error {
         GrammarError::Arity => GrammarError::RuleArity(algorithm),
         error => error,
     });
-    assert_eq!(read, in_words.map(Asked::Units), "the same meaning, or the same mistake");
+    assert_eq!(read, in_words.map(AnyRequest::Units), "the same meaning, or the same error");
     // The rule is also read without the algorithm's name, so that any bytes stand in its place.
     let read = packed_rule(rule, slots);
     match words.is_empty() {

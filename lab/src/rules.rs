@@ -9,7 +9,7 @@ use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Decision, StateWrite};
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
-use redis_throttle_engine::grammar::request::{Asked, Request};
+use redis_throttle_engine::grammar::request::{AnyRequest, Request};
 use redis_throttle_engine::rule_set::{Row, deciding};
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::Instant;
@@ -64,10 +64,10 @@ impl Choice {
         let request = |(at, rule): (usize, &T)| {
             let asked = packed_rule(rule.as_ref(), Slots::DEFAULT);
             // A single rule may grant a part of its cost.
-            let asked = if is_one { asked } else { asked.and_then(Asked::in_full) };
+            let asked = if is_one { asked } else { asked.and_then(AnyRequest::in_full) };
             match asked {
-                Ok(Asked::Units(request)) => Ok(request),
-                Ok(Asked::Lease(_))
+                Ok(AnyRequest::Units(request)) => Ok(request),
+                Ok(AnyRequest::Lease(_))
                 | Err(
                     GrammarError::UseNotHere
                     | GrammarError::ReserveNotHere

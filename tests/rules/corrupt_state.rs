@@ -5,7 +5,7 @@
 
 use redis::Value;
 use redis_throttle_engine::algorithms::{Algorithm, State};
-use redis_throttle_engine::oracle::{Answer, AnySubject, Limits, Verb};
+use redis_throttle_engine::oracle::{self, AnySubject, Limits, Verb};
 use redis_throttle_engine::state::decode;
 use redis_throttle_engine::time::Instant;
 
@@ -58,7 +58,7 @@ fn inspected(reply: &Value) -> Option<(Algorithm, Fields)> {
 /// Checks the reply of a deciding call on the state in `bytes`. INSPECT shows its `fields`.
 fn check_reply(bytes: &[u8], fields: &Fields, limits: &Limits, reply: Reply) -> Result<(), String> {
     let state = decode(bytes).expect("INSPECT reads it");
-    let expected = state.shown(Instant::from_us(BASE_US as u64)).expect("INSPECT shows it");
+    let expected = state.inspect(Instant::from_us(BASE_US as u64)).expect("INSPECT shows it");
     let expected: Fields = expected
         .into_iter()
         .map(|(n, v)| (n.to_owned(), i64::try_from(v).unwrap_or(i64::MAX)))
@@ -68,7 +68,7 @@ fn check_reply(bytes: &[u8], fields: &Fields, limits: &Limits, reply: Reply) -> 
     }
     match (AnySubject::of(state.algorithm().expect("not a ban")).explain)(state, limits) {
         Ok(mut model) => {
-            let (Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms }, _) =
+            let (oracle::Reply { allowed, limit, remaining, retry_after_ms, reset_after_ms }, _) =
                 model.act(Verb::Decide, limits, BASE_US.into(), 1).expect("a decision");
             let expected = [allowed, limit, remaining, retry_after_ms, reset_after_ms];
             if reply.map(i128::from) == expected { Ok(()) } else { Err(format!("{expected:?}")) }

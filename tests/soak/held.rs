@@ -1,7 +1,7 @@
 //! A key of leases in a soak, with a model of its holders.
 
 use redis::Value;
-use redis_throttle_engine::oracle::{Answer, DAY_US, Leases, Source as _};
+use redis_throttle_engine::oracle::{DAY_US, Leases, Reply, Source as _};
 
 use crate::Counts;
 use crate::traffic::{Sent, five};
@@ -62,7 +62,7 @@ impl Held {
 
     /// Returns a peek at this key for a new holder, and its expected reply.
     pub fn look(&self, now_us: i128) -> Sent {
-        let reply: Answer = self.leases.clone().lease(b"new", 1, 0, 1_000_000, now_us);
+        let reply: Reply = self.leases.clone().lease(b"new", 1, 0, 1_000_000, now_us);
         let words = ["RL.PEEK", &self.name, "LEASE", "new", "1", "1"].map(str::to_owned).into();
         Sent { words, expected: Some(five(reply)) }
     }

@@ -2,7 +2,7 @@
 
 use redis::Value;
 use redis_throttle_engine::oracle::{
-    Answer, AnyCall, AnySubject, Hold, ReservationStep as Step, Reserved, Subject, Verb, Windows,
+    AnyCall, AnySubject, Hold, Reply, ReservationStep as Step, Reserved, Subject, Verb, Windows,
     act, take_step,
 };
 
@@ -35,9 +35,9 @@ impl Form {
     }
 
     /// Returns the reply that contains the reply of the step.
-    fn reply(self, reply: Answer) -> Value {
+    fn reply(self, reply: Reply) -> Value {
         let never =
-            Answer { allowed: 0, limit: 1, remaining: 1, retry_after_ms: -1, reset_after_ms: 0 };
+            Reply { allowed: 0, limit: 1, remaining: 1, retry_after_ms: -1, reset_after_ms: 0 };
         // The first rule with the longest wait decides.
         let (head, rule, rows) = match self {
             Self::Alone => return five(reply),

@@ -3,7 +3,7 @@
 use redis::Value;
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::oracle::{
-    Answer, AnyOracle, AnySubject, Banned, Fixed, Limits, Part, Quotas, Source as _, Verb, Wrote,
+    AnyOracle, AnySubject, Banned, Fixed, Limits, Part, Quotas, Reply, Source as _, Verb, Wrote,
     act_all,
 };
 
@@ -220,7 +220,7 @@ impl Traffic {
         let words = [command.to_owned()].into_iter().chain(pairs).collect();
         let number = Value::Int(together.rule as i64);
         let rows = together.rows.iter().map(|row| five(*row));
-        let fields = integers(together.answer()).into_iter().chain([number]).chain(rows);
+        let fields = integers(together.reply()).into_iter().chain([number]).chain(rows);
         (Sent { words, expected: Some(Value::Array(fields.collect())) }, models)
     }
 
@@ -285,14 +285,14 @@ fn look(key: &Key, request: &Request, now_us: i128) -> Sent {
     Sent { words: key.look(request), expected: reply.map(|(reply, _)| five(reply)) }
 }
 
-fn integers(reply: Answer) -> [Value; 5] {
-    let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = reply;
+fn integers(reply: Reply) -> [Value; 5] {
+    let Reply { allowed, limit, remaining, retry_after_ms, reset_after_ms } = reply;
     [allowed, limit, remaining, retry_after_ms, reset_after_ms]
         .map(|number| Value::Int(number.try_into().expect("a number of 64 bits")))
 }
 
 /// Returns a reply as an array of five integers.
-pub fn five(reply: Answer) -> Value {
+pub fn five(reply: Reply) -> Value {
     Value::Array(integers(reply).into())
 }
 

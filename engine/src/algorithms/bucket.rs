@@ -100,7 +100,7 @@ impl<B: Bucket> Limiter<'_> for B {
 }
 
 impl<B: Bucket> BucketView<'_, B> {
-    fn asked(&self, cost: Cost) -> u128 {
+    fn parts_of(&self, cost: Cost) -> u128 {
         self.bucket.refill().parts(cost.units())
     }
 
@@ -143,12 +143,12 @@ impl<B: Bucket> Standing for BucketView<'_, B> {
 
     #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
-        self.used + self.asked(cost) <= self.full
+        self.used + self.parts_of(cost) <= self.full
     }
 
     #[inline(always)]
     fn room_in(&self, cost: Cost) -> Span {
-        self.drained_in(self.used + self.asked(cost) - self.full)
+        self.drained_in(self.used + self.parts_of(cost) - self.full)
     }
 
     #[inline(always)]
@@ -162,11 +162,11 @@ impl<B: Bucket> Standing for BucketView<'_, B> {
 
     #[inline(always)]
     fn take(&mut self, cost: Cost) {
-        self.used += self.asked(cost);
+        self.used += self.parts_of(cost);
     }
 
     fn give_back(&mut self, cost: Cost) {
-        self.used = self.used.saturating_sub(self.asked(cost));
+        self.used = self.used.saturating_sub(self.parts_of(cost));
     }
 
     #[inline(always)]
@@ -215,7 +215,7 @@ impl<B: Bucket> Fields<3> for B {
         B::is_used(&state).then_some(state)
     }
 
-    fn shown(state: &State) -> Vec<(&'static str, u64)> {
+    fn inspect(state: &State) -> Vec<(&'static str, u64)> {
         let units = (B::UNITS.name, state.units);
         let updated = ("updated_us", state.updated.as_us());
         match state.debt {

@@ -7,7 +7,7 @@
 //! the same wait and takes nothing.
 //!
 //! At most `capacity + rate x t` units enter the queue in any stretch of time `t`. Callers that
-//! wait as told act at the rate, evenly spaced.
+//! wait for the returned time act at the rate, evenly spaced.
 //!
 //! Source: Turner, "New directions in communications", 1986, in its form as a queue.
 

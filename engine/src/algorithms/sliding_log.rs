@@ -278,8 +278,8 @@ impl<'log> Standing for LogView<'_, 'log> {
         let last = log.first_not(counting, |entry| entry.total < self.last.total);
         if last < self.kept.end {
             self.last.instant = log.entry(last).instant;
-            let tells = |entry: Entry| entry.total <= self.last.total;
-            self.kept.end = log.first_not(last..self.kept.end, tells);
+            let is_kept = |entry: Entry| entry.total <= self.last.total;
+            self.kept.end = log.first_not(last..self.kept.end, is_kept);
             // `moved_to` stays only if the last entry is one of the moved ones.
             self.moved_to = self.moved_to.filter(|moved_to| *moved_to == self.last.instant);
         }
@@ -316,7 +316,7 @@ impl SlidingLog {
         [Field::instant("base_us"), Field::new("slot_us", 1, Period::MAX.as_us())];
 
     /// Returns a summary of the log for `RL.INSPECT`, since its entries may be many.
-    pub fn shown(log: &Log<'_>) -> Vec<(&'static str, u64)> {
+    pub fn inspect(log: &Log<'_>) -> Vec<(&'static str, u64)> {
         let newest = log.last();
         vec![
             ("entries", log.entries.len() as u64),

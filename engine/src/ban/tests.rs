@@ -13,7 +13,7 @@ use crate::grammar::error::GrammarError;
 use crate::grammar::redis_cell::throttle;
 use crate::grammar::reservation::{ReservationVerb, RuleSource, reservation};
 use crate::grammar::rule::rule_with_cost;
-use crate::oracle::Answer;
+use crate::oracle::Reply;
 use crate::redis_cell;
 use crate::reservations::window::{Hold, Step};
 use crate::state::{decode, encode};
@@ -35,13 +35,13 @@ fn ten_seconds() -> Ban {
 }
 
 /// Returns the five integers, and the end of the ban that the call stores, in ms.
-fn shown(outcome: &Outcome<NewState<'_>>) -> ([i128; 5], Option<u64>) {
+fn numbers_and_end(outcome: &Outcome<NewState<'_>>) -> ([i128; 5], Option<u64>) {
     let stored = outcome.next.kept().map(|next| {
         let NewState::Banned(ban) = next.state else { panic!("{:?}", next.state) };
         assert_eq!((next.expires_at, next.ttl_slack), (ban.until, Span::ZERO));
         (ban.until.as_us() - START_US) / 1_000
     });
-    (Answer::from(outcome.decision).fields(), stored)
+    (Reply::from(outcome.decision).fields(), stored)
 }
 
 fn rule(line: &str) -> (Rule, CallOptions) {
@@ -63,7 +63,7 @@ const EVERY_RULE: [&str; 8] = [
 fn decide(line: &str, ban: Ban, ms: i64) -> ([i128; 5], Option<u64>) {
     let (rule, options) = rule(line);
     let stored = Some(State::Banned(ban));
-    shown(&rule.decide_call(Mode::Take, stored, at_ms(ms), options).unwrap())
+    numbers_and_end(&rule.decide_call(Mode::Take, stored, at_ms(ms), options).unwrap())
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn ban_is_rebased_by_a_call_with_a_cost_when_the_clock_steps_back() {
         ("FIXED 5 60 COST 0", -1, ([0, 5, 0, 10_000, 10_000], None)),
     ];
     for (line, ms, expected) in table {
-        let shown = decide(line, ten_seconds(), ms);
-        assert_eq!(shown, expected, "{line} at {ms} ms");
+        let decided = decide(line, ten_seconds(), ms);
+        assert_eq!(decided, expected, "{line} at {ms} ms");
     }
 }
 
@@ -127,8 +127,16 @@ fn charges_and_refunds_change_nothing_under_a_ban() {
             let left = if ms < 0 { 10_000 } else { 6_000 };
             let expected = ([0, 5, 0, left, left], None);
             let cost = Cost::new(9).unwrap();
-            assert_eq!(shown(&rule.charge(stored, now, cost).unwrap()), expected, "{line}");
-            assert_eq!(shown(&rule.refund(stored, now, cost).unwrap()), expected, "{line}");
+            assert_eq!(
+                numbers_and_end(&rule.charge(stored, now, cost).unwrap()),
+                expected,
+                "{line}"
+            );
+            assert_eq!(
+                numbers_and_end(&rule.refund(stored, now, cost).unwrap()),
+                expected,
+                "{line}"
+            );
         }
         let (stored, now) = (Some(State::Banned(ten_seconds())), at_ms(10_000));
         assert_eq!(rule.charge(stored, now, Cost::ONE), rule.charge(None, now, Cost::ONE));
@@ -155,15 +163,23 @@ fn reservations_are_denied_under_a_ban() {
         let RuleSource::Call(rule) = request.source else { panic!("{line} has a rule") };
         let step = |stored, ms| rule.take_step(stored, at_ms(ms), request.id, request.step);
         let banned = Some(State::Banned(ten_seconds()));
-        assert_eq!(shown(&step(banned, ms).unwrap()), expected, "{verb:?} {line} at {ms} ms");
+        assert_eq!(
+            numbers_and_end(&step(banned, ms).unwrap()),
+            expected,
+            "{verb:?} {line} at {ms} ms"
+        );
         assert_eq!(step(banned, 10_000), step(None, 10_000), "{verb:?} {line}");
         // As one of several rules, and in shadow mode: the ban denies, and nothing is held.
         let Step::Reserve(hold) = request.step else { continue };
         for (mode, is_shadow) in [(Mode::Take, true), (Mode::TakeNothing, false)] {
             let hold = Hold { is_shadow, ..hold };
-            let made = |stored, ms| rule.reserve(mode, stored, at_ms(ms), request.id, hold);
-            assert_eq!(shown(&made(banned, ms).unwrap()), expected, "{line} {mode:?} at {ms} ms");
-            assert_eq!(made(banned, 10_000), made(None, 10_000), "{line} {mode:?}");
+            let reserve = |stored, ms| rule.reserve(mode, stored, at_ms(ms), request.id, hold);
+            assert_eq!(
+                numbers_and_end(&reserve(banned, ms).unwrap()),
+                expected,
+                "{line} {mode:?} at {ms} ms"
+            );
+            assert_eq!(reserve(banned, 10_000), reserve(None, 10_000), "{line} {mode:?}");
         }
     }
 }
@@ -217,16 +233,16 @@ fn states_other_than_a_ban_stay_another_algorithms() {
 }
 
 #[test]
-fn shown_state_is_its_end() {
+fn inspection_returns_the_end_of_the_ban() {
     let at = |ms| State::Banned(ten_seconds()).at(at_ms(ms));
-    let seen = at(0).expect("live");
+    let ban = at(0).expect("live");
     assert_eq!(
-        (seen.name(), seen.shown(at_ms(0))),
+        (ban.name(), ban.inspect(at_ms(0))),
         ("BLOCKED", Ok(vec![("until_us", START_US + 10_000_000)]))
     );
     // Re-based if the clock stepped back.
-    let seen = at(-5_000).expect("live");
-    assert_eq!(seen.shown(at_ms(0)), Ok(vec![("until_us", START_US + 5_000_000)]));
+    let ban = at(-5_000).expect("live");
+    assert_eq!(ban.inspect(at_ms(0)), Ok(vec![("until_us", START_US + 5_000_000)]));
     assert_eq!(at(10_000), None);
 }
 

@@ -76,10 +76,10 @@ fn every_period_of_the_table_begins_and_ends_as_in_python() {
 }
 
 #[test]
-fn table_was_made_from_the_built_in_time_zone_release() {
+fn table_matches_the_built_in_time_zone_release() {
     let (first, _) = BOUNDARIES.split_once('\n').expect("lines");
     let release = first.split(' ').find_map(|word| word.strip_suffix(',')).expect("a release");
-    assert_eq!(release, DATABASE_VERSION, "scripts/boundaries.py says how to write it anew");
+    assert_eq!(release, DATABASE_VERSION, "scripts/boundaries.py says how to generate it");
 }
 
 /// A calendar as in the table, an instant, and the start and end of the period that holds the
@@ -139,8 +139,8 @@ fn month_that_starts_on_day_31_starts_on_the_last_day_of_each_month_without_drif
     for day in days {
         let period = billing.period_at(at);
         assert_eq!(period.start, at);
-        let shown = Timestamp::from_microsecond(at.as_us().cast_signed()).unwrap().to_string();
-        assert_eq!(shown.get(5..10), Some(day));
+        let text = Timestamp::from_microsecond(at.as_us().cast_signed()).unwrap().to_string();
+        assert_eq!(text.get(5..10), Some(day));
         at = period.end;
     }
 }

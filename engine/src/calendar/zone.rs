@@ -1,7 +1,7 @@
 //! Time zones by name, from the built-in database: no file is read, and every server with the same
 //! module version uses the same data.
 //!
-//! A [`Zone`] is a number, so that a rule stays small. All names are in one hash table, made once:
+//! A [`Zone`] is a number, so that a rule stays small. All names are in one hash table, built once:
 //! a look-up takes the same time whatever was looked up before, and allocates nothing. The clock of
 //! a zone is read from the database when it is first used, and kept.
 //!

@@ -20,7 +20,7 @@ const USE: &[u8] = b"USE";
 /// `RESERVE`, [`GrammarError::UseNotHere`] for `USE`, and [`GrammarError::Algorithm`] for any other
 /// name.
 pub fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
-    algorithm(name).ok_or_else(|| unnamed(name))
+    algorithm(name).ok_or_else(|| name_error(name))
 }
 
 /// Defines the function `algorithm` from the rows of the table.
@@ -53,7 +53,7 @@ pub fn is_name<const N: usize>(word: &[u8], name: &str) -> bool {
 
 /// Returns the error for a name that no algorithm has.
 #[cold]
-fn unnamed(name: &[u8]) -> GrammarError {
+fn name_error(name: &[u8]) -> GrammarError {
     if name.eq_ignore_ascii_case(LEASE) {
         GrammarError::LeaseNotHere
     } else if name.eq_ignore_ascii_case(RESERVE) {

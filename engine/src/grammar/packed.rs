@@ -4,7 +4,7 @@ use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
 use crate::grammar::lease::lease;
 use crate::grammar::name::named;
-use crate::grammar::request::{Asked, Request};
+use crate::grammar::request::{AnyRequest, Request};
 use crate::grammar::rule::request;
 
 /// The largest number of rules in one call.
@@ -24,7 +24,7 @@ const WORDS_MAX: usize = 16;
 /// [`GrammarError::UseNotHere`] for a policy, and [`GrammarError::ReserveNotHere`] for a
 /// reservation.
 #[inline]
-pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError> {
+pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<AnyRequest<'_>, GrammarError> {
     let mut words = [[].as_slice(); WORDS_MAX];
     let len = split(rule, &mut words);
     let Some([name, args @ ..]) = words.get(..len) else {
@@ -33,7 +33,7 @@ pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError>
     let algorithm = match named(name) {
         Ok(algorithm) => algorithm,
         Err(GrammarError::LeaseNotHere) => {
-            let lease = lease(args).map(Asked::Lease);
+            let lease = lease(args).map(AnyRequest::Lease);
             return lease.map_err(|error| match error {
                 GrammarError::Arity => GrammarError::LeaseArity,
                 error => error,
@@ -41,7 +41,7 @@ pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError>
         }
         Err(error) => return Err(error),
     };
-    request(algorithm, args, slots).map(Asked::Units).map_err(|error| match error {
+    request(algorithm, args, slots).map(AnyRequest::Units).map_err(|error| match error {
         GrammarError::Arity => GrammarError::RuleArity(algorithm),
         error => error,
     })
@@ -77,13 +77,17 @@ impl PackedRules {
     ///
     /// Returns the errors of [`packed_rule`].
     #[inline]
-    pub fn read<'a>(&mut self, rule: &'a [u8], slots: Slots) -> Result<Asked<'a>, GrammarError> {
+    pub fn read<'a>(
+        &mut self,
+        rule: &'a [u8],
+        slots: Slots,
+    ) -> Result<AnyRequest<'a>, GrammarError> {
         let Some(place) = place_of(rule).and_then(|place| self.0.get_mut(place)) else {
             return packed_rule(rule, slots);
         };
         match place {
             Some(kept) if kept.text.get(..kept.len) == Some(rule) && kept.slots == slots => {
-                Ok(Asked::Units(kept.request))
+                Ok(AnyRequest::Units(kept.request))
             }
             _ => read_into(place, rule, slots),
         }
@@ -96,14 +100,14 @@ fn read_into<'a>(
     place: &mut Option<KeptRule>,
     rule: &'a [u8],
     slots: Slots,
-) -> Result<Asked<'a>, GrammarError> {
-    let asked = packed_rule(rule, slots)?;
+) -> Result<AnyRequest<'a>, GrammarError> {
+    let parsed = packed_rule(rule, slots)?;
     let mut text = [0; KEPT_TEXT_MAX];
-    if let (Asked::Units(request), Some(room)) = (asked, text.get_mut(..rule.len())) {
+    if let (AnyRequest::Units(request), Some(room)) = (parsed, text.get_mut(..rule.len())) {
         room.copy_from_slice(rule);
         *place = Some(KeptRule { text, len: rule.len(), slots, request });
     }
-    Ok(asked)
+    Ok(parsed)
 }
 
 /// Returns the place of a rule in the cache; `None` if its text is too short or too long to keep.

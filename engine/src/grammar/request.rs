@@ -36,14 +36,14 @@ impl Request {
 
 /// A parsed rule: a rule of an algorithm, or a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<'a> {
+pub enum AnyRequest<'a> {
     /// A call for units of an algorithm.
     Units(Request),
     /// A lease.
     Lease(LeaseRequest<'a>),
 }
 
-impl Asked<'_> {
+impl AnyRequest<'_> {
     /// Returns the rule unchanged, or an error if the call has the option `PARTIAL`.
     ///
     /// # Errors

@@ -50,7 +50,7 @@ pub enum RuleSource<'a> {
     Policy(Usage<'a>),
 }
 
-/// A parsed reservation that is to be made.
+/// A parsed reservation to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldRequest<'a> {
     /// The id of the reservation.

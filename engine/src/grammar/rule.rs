@@ -7,7 +7,7 @@ use super::error::GrammarError;
 use super::lease::lease;
 use super::name::named;
 use super::options::{Options, options};
-use super::request::{Asked, Request};
+use super::request::{AnyRequest, Request};
 use super::{number, quota, sliding_log};
 use crate::algorithms::backoff::{Backoff, BackoffError};
 use crate::algorithms::fixed_window::FixedWindow;
@@ -27,12 +27,12 @@ use crate::call::CallOptions;
 /// Returns the first error, from left to right; [`GrammarError::UseNotHere`] for a policy, and
 /// [`GrammarError::ReserveNotHere`] for a reservation.
 #[inline]
-pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarError> {
+pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<AnyRequest<'a>, GrammarError> {
     match rule_with_cost(args, slots) {
         Err(GrammarError::LeaseNotHere) => {
-            lease(args.get(1..).unwrap_or_default()).map(Asked::Lease)
+            lease(args.get(1..).unwrap_or_default()).map(AnyRequest::Lease)
         }
-        request => request.map(Asked::Units),
+        request => request.map(AnyRequest::Units),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::grammar::clock::ClockAction;
 use crate::grammar::error::GrammarError;
 use crate::grammar::lease::{LeaseRequest, release, renew};
 use crate::grammar::packed::packed_rule;
-use crate::grammar::request::{Asked, Request};
+use crate::grammar::request::{AnyRequest, Request};
 use crate::grammar::reservation::hold;
 use crate::grammar::rule::{request, rule, rule_with_cost};
 use crate::grammar::*;
@@ -291,7 +291,7 @@ fn quota_takes_a_calendar_unit_and_optionally_a_zone_and_a_start() {
         let packed = text.replace(' ', "  ");
         let packed = format!("quota {packed}");
         let read = packed_rule(packed.as_bytes(), Slots::DEFAULT);
-        assert_eq!(read, Ok(Asked::Units(expected)));
+        assert_eq!(read, Ok(AnyRequest::Units(expected)));
     }
 }
 
@@ -426,7 +426,7 @@ proptest! {
             }
         }
         let _ = rule_with_cost(&args, Slots::DEFAULT);
-        if let Ok(Asked::Lease(LeaseRequest { id, rule, .. })) = rule(&args, Slots::DEFAULT) {
+        if let Ok(AnyRequest::Lease(LeaseRequest { id, rule, .. })) = rule(&args, Slots::DEFAULT) {
             prop_assert!((1..=128).contains(&id.len()) && rule.limit.units() <= 1_000_000);
         }
         let _ = (renew(&args), release(&args), hold(&args, Slots::DEFAULT));

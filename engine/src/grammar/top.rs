@@ -67,7 +67,7 @@ mod tests {
     use crate::time::Span;
 
     #[test]
-    fn every_form_of_the_command_is_read_and_every_mistake_is_named() {
+    fn top_parses_every_form_of_the_command_and_names_every_error() {
         let denied = |count| Ok(TopRequest::Denied { count });
         let called = |count| Ok(TopRequest::Called { count });
         let table: [(&str, Result<TopRequest, GrammarError>); 19] = [

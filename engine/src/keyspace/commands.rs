@@ -11,7 +11,7 @@ use crate::grammar::error::GrammarError;
 use crate::grammar::lease::{self, LeaseRequest};
 use crate::grammar::name::named;
 use crate::grammar::packed::{RULES_MAX, packed_rule};
-use crate::grammar::request::{Asked, Request};
+use crate::grammar::request::{AnyRequest, Request};
 use crate::grammar::reservation::{
     ReservationRequest, ReservationVerb, hold, packed_hold, reservation,
 };
@@ -31,36 +31,36 @@ const SLOTS: Slots = Slots::DEFAULT;
 
 /// One rule of a command.
 struct Part<'a> {
-    asked: Wanted<'a>,
+    request: PartRequest<'a>,
     /// Set only for the default rule of a policy.
     force: Option<Force>,
 }
 
 /// A call under one rule: for units, a permit or a reservation.
-enum Wanted<'a> {
+enum PartRequest<'a> {
     Units(Request),
     Permit(LeaseRequest<'a>),
     Reservation(Reserving<'a>),
 }
 
 impl<'a> Part<'a> {
-    fn plain(asked: Asked<'a>) -> Self {
-        let asked = match asked {
-            Asked::Units(request) => Wanted::Units(request),
-            Asked::Lease(request) => Wanted::Permit(request),
+    fn plain(request: AnyRequest<'a>) -> Self {
+        let request = match request {
+            AnyRequest::Units(request) => PartRequest::Units(request),
+            AnyRequest::Lease(request) => PartRequest::Permit(request),
         };
-        Self { asked, force: None }
+        Self { request, force: None }
     }
 
     /// Reads the words of a policy call. There are no policies, so only a default rule applies.
     fn of_policy(usage: &Usage<'_>) -> Result<Self, Refused> {
         let request = usage.request(usage.default.ok_or(Refused::NoPolicy)?.with_slots(SLOTS))?;
-        Ok(Self { asked: Wanted::Units(request), force: Some(Force::Enforced) })
+        Ok(Self { request: PartRequest::Units(request), force: Some(Force::Enforced) })
     }
 
     fn reserving(reserving: Reserving<'a>) -> Self {
         let force = reserving.force;
-        Self { asked: Wanted::Reservation(reserving), force }
+        Self { request: PartRequest::Reservation(reserving), force }
     }
 }
 
@@ -87,15 +87,15 @@ pub fn run(keys: &mut Keys, now: Instant, words: &[&[u8]]) -> Result<Reply, Refu
         b"CHARGE" => |call, key, args| call.settle(key, args, true),
         b"REFUND" => |call, key, args| call.settle(key, args, false),
         b"USE" => |call, key, args| call.one(key, &Part::of_policy(&usage(args)?)?, true),
-        b"LEASE" => {
-            |call, key, args| call.one(key, &Part::plain(Asked::Lease(lease::lease(args)?)), true)
-        }
+        b"LEASE" => |call, key, args| {
+            call.one(key, &Part::plain(AnyRequest::Lease(lease::lease(args)?)), true)
+        },
         b"RENEW" => |call, key, args| call.renew(key, args),
         b"RELEASE" => |call, key, args| call.release(key, args),
         _ => {
             let algorithm = named(name).map_err(|_| Refused::UnknownCommand)?;
             let (key, args) = args.split_first().ok_or(GrammarError::Arity)?;
-            let part = Part::plain(Asked::Units(request(algorithm, args, SLOTS)?));
+            let part = Part::plain(AnyRequest::Units(request(algorithm, args, SLOTS)?));
             return Call { keys, now }.one(key, &part, true);
         }
     };
@@ -134,16 +134,16 @@ impl Call<'_> {
     /// Decides one rule on one key, without storing anything.
     fn decide(&self, key: &[u8], part: &Part<'_>, mode: Mode) -> Decided {
         let Self { now, .. } = *self;
-        match &part.asked {
-            Wanted::Permit(request) => self.decide_lease(key, request, mode),
-            Wanted::Units(Request { rule, options }) => {
+        match &part.request {
+            PartRequest::Permit(request) => self.decide_lease(key, request, mode),
+            PartRequest::Units(Request { rule, options }) => {
                 let outcome = rule.decide_call(mode, self.stored(key, part)?, now, *options)?;
                 let decision = outcome.decision;
                 let left_units = options.left_units(decision.limit);
                 let row = Row { decision, cost: options.cost, left_units, force: part.force };
                 Ok((row, Effect::of(&outcome.next)))
             }
-            Wanted::Reservation(reserving) => {
+            PartRequest::Reservation(reserving) => {
                 let Reserving { rule, id, hold, force } = reserving;
                 let outcome = rule.reserve(mode, self.stored(key, part)?, now, id, *hold)?;
                 let decision = outcome.decision;
@@ -173,10 +173,10 @@ impl Call<'_> {
     /// algorithm.
     fn stored(&self, key: &[u8], part: &Part<'_>) -> Result<Option<State<'_>>, Refused> {
         let stored = self.keys.state(key, self.now)?;
-        let algorithm = match &part.asked {
-            Wanted::Units(request) => request.rule.algorithm(),
-            Wanted::Reservation(reserving) => reserving.rule.algorithm(),
-            Wanted::Permit(_) => return Ok(stored),
+        let algorithm = match &part.request {
+            PartRequest::Units(request) => request.rule.algorithm(),
+            PartRequest::Reservation(reserving) => reserving.rule.algorithm(),
+            PartRequest::Permit(_) => return Ok(stored),
         };
         match (stored, part.force) {
             (Some(state), Some(_)) => {
@@ -208,7 +208,7 @@ impl Call<'_> {
             Err(GrammarError::ReserveNotHere) => {
                 Part::reserving(Reserving::new(hold(after_name, SLOTS)?)?)
             }
-            asked => Part::plain(asked?),
+            request => Part::plain(request?),
         };
         self.one(key, &part, false)
     }
@@ -221,7 +221,7 @@ impl Call<'_> {
         let (pairs, odd_one) = args.as_chunks();
         let mut parts = Vec::new();
         for (at, [_, words]) in pairs.iter().enumerate() {
-            parts.push(packed(words).map_err(in_rule(at))?);
+            parts.push(parse_packed(words).map_err(in_rule(at))?);
         }
         if pairs.is_empty() || !odd_one.is_empty() {
             return Err(GrammarError::Arity.into());
@@ -255,9 +255,10 @@ impl Call<'_> {
             Err(GrammarError::UseNotHere) => {
                 Part::of_policy(&usage(args.get(1..).unwrap_or_default())?.unconditional()?)?
             }
-            request => Part::plain(Asked::Units(request?.unconditional()?)),
+            request => Part::plain(AnyRequest::Units(request?.unconditional()?)),
         };
-        let Wanted::Units(Request { rule, options: CallOptions { cost, .. } }) = part.asked else {
+        let PartRequest::Units(Request { rule, options: CallOptions { cost, .. } }) = part.request
+        else {
             return Err(GrammarError::LeaseNotHere.into());
         };
         let stored = self.stored(key, &part)?;
@@ -315,13 +316,13 @@ impl Call<'_> {
 type Decided = Result<(Row, Option<Effect>), Refused>;
 
 /// Reads one rule of `RL.ALL`.
-fn packed(words: &[u8]) -> Result<Part<'_>, Refused> {
-    match packed_rule(words, SLOTS).and_then(Asked::in_full) {
+fn parse_packed(words: &[u8]) -> Result<Part<'_>, Refused> {
+    match packed_rule(words, SLOTS).and_then(AnyRequest::in_full) {
         Err(GrammarError::UseNotHere) => Part::of_policy(&packed_usage(words)?.in_full()?),
         Err(GrammarError::ReserveNotHere) => {
             Ok(Part::reserving(Reserving::new(packed_hold(words, SLOTS)?)?))
         }
-        asked => Ok(Part::plain(asked?)),
+        request => Ok(Part::plain(request?)),
     }
 }
 

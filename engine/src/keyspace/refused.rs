@@ -62,7 +62,7 @@ impl Refused {
                 Some(text) => text.to_string_lossy().into_owned(),
                 None => {
                     let command = words.first().map(|command| command.to_ascii_lowercase());
-                    let command = shown(&command.unwrap_or_default());
+                    let command = printable(&command.unwrap_or_default());
                     format!("ERR wrong number of arguments for '{command}' command")
                 }
             },
@@ -99,11 +99,11 @@ const REPEATED_BYTES: usize = 128;
 
 /// Returns the server's error for a command that it does not know.
 fn unknown(words: &[&[u8]]) -> String {
-    let name = shown(words.first().unwrap_or(&b"".as_slice()));
+    let name = printable(words.first().unwrap_or(&b"".as_slice()));
     let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
     let mut left = REPEATED_BYTES;
     for arg in words.iter().skip(1) {
-        let arg = shown(&arg[..arg.len().min(left)]);
+        let arg = printable(&arg[..arg.len().min(left)]);
         text.push_str(&format!("'{arg}' "));
         left = left.saturating_sub(arg.len() + 3);
         if left == 0 {
@@ -114,7 +114,7 @@ fn unknown(words: &[&[u8]]) -> String {
 }
 
 /// Returns the beginning of a client's bytes on one line.
-fn shown(bytes: &[u8]) -> String {
+fn printable(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(REPEATED_BYTES)];
     String::from_utf8_lossy(bytes).replace(['\r', '\n'], " ")
 }

@@ -9,7 +9,7 @@ use crate::rule_set::Force;
 
 use super::refused::Refused;
 
-/// A reservation that is to be made.
+/// A reservation to make.
 pub struct Reserving<'a> {
     pub rule: Rule,
     pub id: &'a [u8],

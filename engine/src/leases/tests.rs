@@ -4,9 +4,9 @@ use crate::bounds::{Cost, Leave};
 use crate::call::Mode;
 use crate::decision::Verdict;
 use crate::leases::{Grant, Holders, Release, release, renew};
-use crate::oracle::answer::Answer;
 use crate::oracle::draw::CLOCK_MAX_US;
 use crate::oracle::leases::{Leases, Seen, lease_rule};
+use crate::oracle::reply::Reply;
 use crate::properties::config;
 use crate::time::Instant;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn decide(
     (limit, ttl_us, leave): (i128, i128, Option<Leave>),
     now: i128,
     mode: Mode,
-) -> (Answer, Option<Grant>) {
+) -> (Reply, Option<Grant>) {
     let rule = lease_rule(limit, ttl_us);
     let Ok((decision, grant)) =
         rule.decide(&mut Seen::new(leases, id, now), leave, instant(now), mode);
@@ -58,10 +58,10 @@ fn lease_is_taken_and_renewed_and_expires_to_the_microsecond() {
     ];
     let mut leases = Leases::default();
     for (row, (at, id, limit, ttl_us, expected)) in table.into_iter().enumerate() {
-        let (answer, grant) = decide(&leases, id, (limit, ttl_us, None), NOW + at, Mode::Take);
-        assert_eq!(answer, leases.lease(id, limit, 0, ttl_us, NOW + at), "row {row}: the list");
-        assert_eq!(answer.fields(), expected, "row {row}");
-        assert_eq!(grant.is_some(), answer.allowed == 1, "row {row}: a denial leaves nothing");
+        let (reply, grant) = decide(&leases, id, (limit, ttl_us, None), NOW + at, Mode::Take);
+        assert_eq!(reply, leases.lease(id, limit, 0, ttl_us, NOW + at), "row {row}: the list");
+        assert_eq!(reply.fields(), expected, "row {row}");
+        assert_eq!(grant.is_some(), reply.allowed == 1, "row {row}: a denial leaves nothing");
         if let Some(grant) = grant {
             assert_eq!(grant.expires_at, instant(NOW + at + ttl_us), "row {row}");
         }
@@ -90,31 +90,31 @@ fn release_returns_the_last_expiry_of_the_other_live_leases() {
     let mut leases = Leases::default();
     leases.lease(b"long", 3, 0, 60 * SECOND, NOW);
     leases.lease(b"short", 3, 0, 10 * SECOND, NOW);
-    let told = |leases: &Leases, id: &[u8], at| {
+    let last_expiry_after = |leases: &Leases, id: &[u8], at| {
         let Ok(released) = release(&mut Seen::new(leases, id, NOW + at));
         released.map(|released| released.last_expiry)
     };
     let expiry = |at| Some(Some(instant(NOW + at)));
-    assert_eq!(told(&leases, b"long", 10 * SECOND - 1), expiry(10 * SECOND));
-    assert_eq!(told(&leases, b"short", 10 * SECOND - 1), expiry(60 * SECOND));
+    assert_eq!(last_expiry_after(&leases, b"long", 10 * SECOND - 1), expiry(10 * SECOND));
+    assert_eq!(last_expiry_after(&leases, b"short", 10 * SECOND - 1), expiry(60 * SECOND));
     // When the short lease expires, the long one is the last; then none is left.
-    assert_eq!(told(&leases, b"short", 10 * SECOND), None);
-    assert_eq!(told(&leases, b"long", 10 * SECOND), Some(None));
-    assert_eq!(told(&leases, b"long", 60 * SECOND), None);
+    assert_eq!(last_expiry_after(&leases, b"short", 10 * SECOND), None);
+    assert_eq!(last_expiry_after(&leases, b"long", 10 * SECOND), Some(None));
+    assert_eq!(last_expiry_after(&leases, b"long", 60 * SECOND), None);
 }
 
 #[test]
 fn call_denied_by_another_rule_neither_takes_nor_renews_a_permit() {
     let mut leases = Leases::default();
-    let nobody = decide(&leases, b"a", (3, SECOND, None), NOW, Mode::TakeNothing);
+    let none = decide(&leases, b"a", (3, SECOND, None), NOW, Mode::TakeNothing);
     leases.lease(b"a", 3, 0, 60 * SECOND, NOW);
     let one = decide(&leases, b"b", (3, 90 * SECOND, None), NOW, Mode::TakeNothing);
     let own = decide(&leases, b"a", (3, 90 * SECOND, None), NOW, Mode::TakeNothing);
-    let answer = |remaining, reset_after_ms| {
+    let reply = |remaining, reset_after_ms| {
         let (allowed, limit, retry_after_ms) = (1, 3, 0);
-        (Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms }, None)
+        (Reply { allowed, limit, remaining, retry_after_ms, reset_after_ms }, None)
     };
-    assert_eq!([nobody, one, own], [answer(3, 0), answer(2, 60_000), answer(2, 60_000)]);
+    assert_eq!([none, one, own], [reply(3, 0), reply(2, 60_000), reply(2, 60_000)]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn any_steps() -> impl Strategy<Value = i128> {
     ]
 }
 
-/// Plays calls on the rule and on the naive list, and checks that their answers agree. If `limit`
+/// Plays calls on the rule and on the naive list, and checks that their replies agree. If `limit`
 /// is given, it replaces the limits of the calls.
 fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
     let mut leases = Leases::default();
@@ -218,21 +218,21 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
                 let before = leases.live(now).len() as i128;
                 let leave = Cost::new(call.left.try_into().unwrap()).map(Leave::Units);
                 let rule = (limit, call.ttl_us, leave.filter(|_| call.left > 0));
-                let (answer, grant) = decide(&leases, &id, rule, now, Mode::Take);
+                let (reply, grant) = decide(&leases, &id, rule, now, Mode::Take);
                 let expected = leases.lease(&id, limit, call.left, call.ttl_us, now);
-                prop_assert_eq!(&answer, &expected);
+                prop_assert_eq!(&reply, &expected);
                 let live = leases.live(now);
-                prop_assert_eq!(grant.is_some(), answer.allowed == 1);
+                prop_assert_eq!(grant.is_some(), reply.allowed == 1);
                 if let Some(grant) = grant {
                     prop_assert_eq!(Some(grant.last_expiry), live.last().copied().map(instant));
                     prop_assert!(is_live || live.len() as i128 + call.left <= limit);
                 } else if call.left >= limit {
-                    prop_assert_eq!((is_live, answer.retry_after_ms), (false, -1));
+                    prop_assert_eq!((is_live, reply.retry_after_ms), (false, -1));
                 } else {
                     prop_assert_eq!(live.len() as i128, before);
                     // The call is allowed after exactly `retry_after_ms`, and not 1 ms earlier.
                     let at = |ms: i128| decide(&leases, &id, rule, now + ms * 1_000, Mode::Take);
-                    let retry_after_ms = answer.retry_after_ms;
+                    let retry_after_ms = reply.retry_after_ms;
                     prop_assert_eq!(at(retry_after_ms).0.allowed, 1);
                     prop_assert_eq!(at(retry_after_ms - 1).0.allowed, 0);
                 }
@@ -252,7 +252,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn lease_answers_match_the_naive_list_under_any_clock(calls in calls(any_steps())) {
+    fn lease_replies_match_the_naive_list_under_any_clock(calls in calls(any_steps())) {
         play(&calls, None)?;
     }
 

@@ -1,8 +1,8 @@
 //! The model of growing delays: the attempts that count, and the instant of the last one.
 
 use crate::algorithms::{Rule, State, backoff};
-use crate::oracle::answer::Verb;
 use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
+use crate::oracle::reply::Verb;
 use crate::oracle::subject::{Subject, duration, limit, period_of};
 
 /// Derives free attempts, base, max and forget from any limits.

@@ -1,8 +1,8 @@
 //! The naive model of a key that was banned: the calls that the ban denies, then the key's ordinary
 //! model, which starts unused.
 
-use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote};
 use crate::oracle::model::{Limits, div_ceil};
+use crate::oracle::reply::{AnyOracle, Reply, Verb, Wrote};
 
 /// A key with a ban, or with the state that replaced it.
 pub struct Banned {
@@ -18,14 +18,14 @@ impl Banned {
         Self { ban: Some((now + duration_us, duration_us)), model }
     }
 
-    /// Returns the expected answer of a call that the ban denies; `None` if no ban applies.
+    /// Returns the expected reply of a call that the ban denies; `None` if no ban applies.
     fn denied(
         &mut self,
         verb: Verb,
         limits: &Limits,
         now: i128,
         cost: i128,
-    ) -> Option<(Answer, Wrote)> {
+    ) -> Option<(Reply, Wrote)> {
         let (until, duration_us) = self.ban.filter(|(until, _)| *until > now)?;
         let ends = until.min(now + duration_us);
         let takes = verb.decides() && cost > 0;
@@ -37,14 +37,14 @@ impl Banned {
         let wanted = if verb.is_partial() { cost.min(1) } else { cost };
         let never = verb.decides() && wanted + verb.left(plain.limit) > plain.limit;
         let left_ms = div_ceil(ends - now, 1_000);
-        let answer = Answer {
+        let reply = Reply {
             allowed: 0,
             limit: plain.limit,
             remaining: 0,
             retry_after_ms: if never { -1 } else { left_ms },
             reset_after_ms: left_ms,
         };
-        Some((answer, wrote))
+        Some((reply, wrote))
     }
 }
 
@@ -55,7 +55,7 @@ impl AnyOracle for Banned {
         limits: &Limits,
         now: i128,
         cost: i128,
-    ) -> Option<(Answer, Wrote)> {
+    ) -> Option<(Reply, Wrote)> {
         if let Some(denied) = self.denied(verb, limits, now, cost) {
             return Some(denied);
         }
@@ -66,7 +66,7 @@ impl AnyOracle for Banned {
         Some(acted)
     }
 
-    fn decide_only(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote) {
+    fn decide_only(&mut self, limits: &Limits, now: i128, cost: i128) -> (Reply, Wrote) {
         let decided = self.model.decide_only(limits, now, cost);
         if decided.1 != Wrote::Nothing {
             self.ban = None;

@@ -1,8 +1,8 @@
 //! Limits, clock steps and costs drawn from any source of numbers: a seed, or a fuzzer's bytes.
 
 use crate::bounds::{Cost, Leave, Limit, Refill};
-use crate::oracle::answer::Verb;
 use crate::oracle::model::{Limits, div_ceil};
+use crate::oracle::reply::Verb;
 use crate::time::Instant;
 
 /// The largest limit, rate or cost, in units.

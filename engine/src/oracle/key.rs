@@ -3,7 +3,7 @@
 use crate::algorithms::{NewState, Rule, State};
 use crate::bounds::Cost;
 use crate::call::{CallOptions, ChargeError, Mode};
-use crate::oracle::answer::{Answer, Verb, Wrote};
+use crate::oracle::reply::{Reply, Verb, Wrote};
 use crate::rule_set::Row;
 use crate::state::{self, Change};
 use crate::time::Instant;
@@ -34,12 +34,12 @@ pub enum Write {
 }
 
 impl Key {
-    /// Returns the answer of a deciding call and the change to store. Stores nothing.
-    pub fn decide(&self, rule: &Rule, now: i128, cost: i128) -> (Answer, Option<Write>) {
+    /// Returns the reply of a deciding call and the change to store. Stores nothing.
+    pub fn decide(&self, rule: &Rule, now: i128, cost: i128) -> (Reply, Option<Write>) {
         self.act(Verb::Decide, rule, now, cost).expect("a decision")
     }
 
-    /// Returns the answer of a call and the change to store. Stores nothing.
+    /// Returns the reply of a call and the change to store. Stores nothing.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Key {
         rule: &Rule,
         now: i128,
         cost: i128,
-    ) -> Result<(Answer, Option<Write>), ChargeError> {
+    ) -> Result<(Reply, Option<Write>), ChargeError> {
         let stored = self.state();
         let (now, cost) = (instant(now), units(cost));
         let outcome = match verb {
@@ -64,7 +64,7 @@ impl Key {
         Ok((outcome.decision.into(), Write::of(&outcome.next)))
     }
 
-    /// Returns the answer of a rule that is one of several, and the change to store. Stores
+    /// Returns the reply of a rule that is one of several, and the change to store. Stores
     /// nothing.
     pub fn decide_as(
         &self,
@@ -84,7 +84,7 @@ impl Key {
         self.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"))
     }
 
-    /// Makes a call and stores its change; returns the answer and the kind of change.
+    /// Makes a call and stores its change; returns the reply and the kind of change.
     ///
     /// # Errors
     ///
@@ -95,22 +95,22 @@ impl Key {
         rule: &Rule,
         now: i128,
         cost: i128,
-    ) -> Result<(Answer, Wrote), ChargeError> {
-        let (answer, write) = self.act(verb, rule, now, cost)?;
+    ) -> Result<(Reply, Wrote), ChargeError> {
+        let (reply, write) = self.act(verb, rule, now, cost)?;
         if let Some(write) = &write {
             self.store(write);
         }
-        Ok((answer, Wrote::of(write.as_ref())))
+        Ok((reply, Wrote::of(write.as_ref())))
     }
 
-    /// Makes a deciding call; returns the answer, and true if it wrote.
-    pub fn call(&mut self, rule: &Rule, now: i128, cost: i128) -> (Answer, bool) {
-        let (answer, wrote) = self.carry_out(Verb::Decide, rule, now, cost).expect("a decision");
-        (answer, wrote != Wrote::Nothing)
+    /// Makes a deciding call; returns the reply, and true if it wrote.
+    pub fn call(&mut self, rule: &Rule, now: i128, cost: i128) -> (Reply, bool) {
+        let (reply, wrote) = self.carry_out(Verb::Decide, rule, now, cost).expect("a decision");
+        (reply, wrote != Wrote::Nothing)
     }
 
-    /// Returns the answer that a deciding call would give.
-    pub fn peek(&self, rule: &Rule, now: i128, cost: i128) -> Answer {
+    /// Returns the reply that a deciding call would give.
+    pub fn peek(&self, rule: &Rule, now: i128, cost: i128) -> Reply {
         self.decide(rule, now, cost).0
     }
 

@@ -2,8 +2,8 @@
 
 use crate::bounds::{Limit, Period};
 use crate::leases::{Holders, Lease};
-use crate::oracle::answer::Answer;
 use crate::oracle::model::div_ceil;
+use crate::oracle::reply::Reply;
 use crate::time::{Instant, Span};
 use std::convert::Infallible;
 
@@ -35,7 +35,7 @@ impl Leases {
     }
 
     /// Requests a lease after which `left` permits must be free.
-    pub fn lease(&mut self, id: &[u8], limit: i128, left: i128, ttl_us: i128, now: i128) -> Answer {
+    pub fn lease(&mut self, id: &[u8], limit: i128, left: i128, ttl_us: i128, now: i128) -> Reply {
         let is_full = |at| self.live(at).len() as i128 + left >= limit;
         let is_allowed = self.of(id, now).is_some() || !is_full(now);
         let ms_until = |expiry: i128| div_ceil(expiry - now, 1_000);
@@ -52,7 +52,7 @@ impl Leases {
             self.hold(id, now + ttl_us);
         }
         let live = self.live(now);
-        Answer {
+        Reply {
             allowed: is_allowed.into(),
             limit,
             remaining: (limit - live.len() as i128).max(0),

@@ -239,8 +239,8 @@ impl Oracle for SlidingLog {
         } else {
             self.echoes.retain(|(_, total)| *total <= left);
             // An entry with the same instant and a smaller total is overwritten too.
-            let told = entries.iter().filter(|entry| entry.1 <= left).max();
-            let less = told.filter(|entry| entry.0 == last && entry.1 < left);
+            let largest = entries.iter().filter(|entry| entry.1 <= left).max();
+            let less = largest.filter(|entry| entry.0 == last && entry.1 < left);
             if let Some(at) = self.echoes.iter().position(|echo| Some(echo) == less) {
                 self.echoes.remove(at);
             }

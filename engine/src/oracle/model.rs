@@ -63,7 +63,7 @@ pub trait Oracle: Default + Clone {
     fn is_blank(&self, limits: &Limits, now: i128) -> bool {
         self.is_unused(limits, now)
     }
-    /// Records that the state is written at `now`. Drops data that can affect no later answer.
+    /// Records that the state is written at `now`. Drops data that can affect no later reply.
     fn stored(&mut self, _limits: &Limits, _now: i128) {}
     /// Returns true if more than `units` units are used.
     fn uses_more_than(&self, limits: &Limits, now: i128, units: i128) -> bool {

@@ -1,5 +1,5 @@
 //! The model of `CL.THROTTLE` and of Redis' `GCRA`: an exact arrival time in nanoseconds. All
-//! answers come from repeating one question: would this call be allowed at that time?
+//! replies come from repeating one question: would this call be allowed at that time?
 
 use crate::bounds::{Limit, Period, Refill};
 use crate::oracle::model::Limits;

@@ -4,10 +4,10 @@ use crate::algorithms::State;
 use crate::bounds::{Cost, Leave, Period};
 use crate::call::Mode;
 use crate::msgpack::NotAState;
-use crate::oracle::answer::{Answer, Verb, Wrote, ms_until};
 use crate::oracle::draw::{DAY_US, Share, Source};
 use crate::oracle::key::Key;
 use crate::oracle::model::{Limits, Oracle, Unexplained};
+use crate::oracle::reply::{Reply, Verb, Wrote, ms_until};
 use crate::oracle::subject::{Subject, Twin};
 use crate::oracle::windows::{Window, Windows};
 use crate::reservations::one::Reservation;
@@ -161,7 +161,7 @@ pub struct Hold {
     pub cost: i128,
     /// The units that must remain after it.
     pub leave: Option<Leave>,
-    /// Whether a policy in shadow mode asks.
+    /// Whether the call comes from a policy in shadow mode.
     pub is_shadow: bool,
     /// Whether another rule denies the call, so that nothing is held.
     pub is_vain: bool,
@@ -208,7 +208,7 @@ pub enum Step {
     Cancel,
 }
 
-/// Returns the expected answer and write of a step. Updates `model` to the state after it.
+/// Returns the expected reply and write of a step. Updates `model` to the state after it.
 ///
 /// # Errors
 ///
@@ -219,7 +219,7 @@ pub fn take_step<W: Windows>(
     step: Step,
     limits: &Limits,
     now: i128,
-) -> Result<(Answer, Wrote), ReservationError> {
+) -> Result<(Reply, Wrote), ReservationError> {
     let mut left = model.clone();
     let repaired = left.repair(limits, now);
     let mut others = left.clone();
@@ -238,13 +238,13 @@ pub fn take_step<W: Windows>(
             let fits = |at| needed == 0 || others.would_allow(limits, at, needed);
             let retry_after_ms = if needed > limits.capacity { -1 } else { ms_until(now, fits) };
             let allowed = retry_after_ms == 0;
-            let is_made = !is_vain && (allowed || is_shadow);
-            if is_made {
+            let holds = !is_vain && (allowed || is_shadow);
+            if holds {
                 let amount = Some(if allowed { amount } else { 0 });
                 others.list.push(Held { id: id.to_vec(), since: now, ttl, amount });
                 left = others;
             }
-            (allowed, is_made, Some(retry_after_ms))
+            (allowed, holds, Some(retry_after_ms))
         }
         Step::Commit(cost) => {
             if let (Some(own), Some(amount)) = (&own, open) {
@@ -270,7 +270,7 @@ pub fn take_step<W: Windows>(
             (open.is_some(), open.is_some(), None)
         }
     };
-    let answer = Answer {
+    let reply = Reply {
         allowed: allowed.into(),
         limit: limits.capacity,
         remaining: left.remaining(limits, now),
@@ -281,17 +281,17 @@ pub fn take_step<W: Windows>(
     let writes = changed || repaired;
     if writes && left.is_blank(limits, now) {
         *model = Reserved::default();
-        return Ok((answer, Wrote::Deletion));
+        return Ok((reply, Wrote::Deletion));
     }
     if writes {
         left.stored(limits, now);
     }
     *model = left;
-    Ok((answer, if writes { Wrote::State } else { Wrote::Nothing }))
+    Ok((reply, if writes { Wrote::State } else { Wrote::Nothing }))
 }
 
 impl Key {
-    /// Returns the answer of a step with a reservation, and the change to store. Stores nothing.
+    /// Returns the reply of a step with a reservation, and the change to store. Stores nothing.
     ///
     /// # Errors
     ///
@@ -302,7 +302,7 @@ impl Key {
         now: i128,
         id: &[u8],
         step: Step,
-    ) -> Result<(Answer, Option<super::Write>), ReservationError> {
+    ) -> Result<(Reply, Option<super::Write>), ReservationError> {
         let now = Instant::from_us(now.try_into().expect("not negative"));
         let step = match step {
             Step::Reserve(hold) if hold.is_vain => {
@@ -332,34 +332,34 @@ impl<S: Subject + Windows> Twin<Reserving<S>> {
         now: i128,
         id: &[u8],
         step: Step,
-    ) -> Result<Option<Answer>, String> {
+    ) -> Result<Option<Reply>, String> {
         let rule = S::rule(limits);
         let before = self.key.clone();
         let expected = take_step(&mut self.model, id, step, limits, now);
         let done = before.step(&rule, now, id, step);
         let said = match (done, expected) {
             (Err(error), Err(expected)) if error == expected => return Ok(None),
-            (Ok((answer, write)), Ok(expected)) => {
+            (Ok((reply, write)), Ok(expected)) => {
                 if let Some(write) = &write {
                     self.key.store(write);
                 }
                 let wrote = Wrote::of(write.as_ref());
-                let promised = now + answer.retry_after_ms * 1_000;
+                let promised = now + reply.retry_after_ms * 1_000;
                 let allowed_at =
                     |at| self.key.step(&rule, at, id, step).is_ok_and(|(then, _)| then.allowed > 0);
-                let waits = matches!(step, Step::Reserve(..)) && answer.retry_after_ms > 0;
+                let waits = matches!(step, Step::Reserve(..)) && reply.retry_after_ms > 0;
                 let is_kept = !waits
                     || promised > super::CLOCK_MAX_US
                     || allowed_at(promised) && !allowed_at(promised - 1_000);
                 match wrote {
-                    _ if (answer, wrote) != expected => {
-                        format!("{answer:?} {wrote:?}, {expected:?}")
+                    _ if (reply, wrote) != expected => {
+                        format!("{reply:?} {wrote:?}, {expected:?}")
                     }
                     Wrote::State if self.key.expires_at <= now => {
                         "what it stored has expired".into()
                     }
-                    _ if !is_kept => format!("the promise of {answer:?} is not kept"),
-                    _ => return Ok(Some(answer)),
+                    _ if !is_kept => format!("the promise of {reply:?} is not kept"),
+                    _ => return Ok(Some(reply)),
                 }
             }
             (done, expected) => format!("{done:?}, expected {expected:?}"),
@@ -406,7 +406,7 @@ impl<S: Subject + Windows> Twin<Reserving<S>> {
         limits: &Limits,
         now: i128,
         call: AnyCall,
-    ) -> Result<Option<Answer>, String> {
+    ) -> Result<Option<Reply>, String> {
         match call {
             AnyCall::Plain(verb, cost) => self.call(verb, limits, now, cost),
             AnyCall::Step(id, step) => self.step(limits, now, IDS[id], step),

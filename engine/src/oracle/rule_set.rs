@@ -4,10 +4,10 @@
 use crate::algorithms::{Algorithm, Rule, State};
 use crate::ban::Ban;
 use crate::call::Mode;
-use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote};
 use crate::oracle::ban::Banned;
 use crate::oracle::key::{Key, Write};
 use crate::oracle::model::{Limits, Unexplained};
+use crate::oracle::reply::{AnyOracle, Reply, Verb, Wrote};
 use crate::oracle::subject::{Subject, call_both, check_promise, period_of};
 use crate::rule_set as several;
 use crate::rule_set::Row;
@@ -89,44 +89,44 @@ pub fn example(algorithm: Algorithm) -> String {
     (AnySubject::of(algorithm).example)()
 }
 
-/// The answer to a call by several rules.
+/// The reply to a call by several rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Together {
-    /// The rule that determines the answer, counted from 1.
+    /// The rule that determines the reply, counted from 1.
     pub rule: usize,
-    /// The answer of each rule.
-    pub rows: Vec<Answer>,
+    /// The reply of each rule.
+    pub rows: Vec<Reply>,
     /// The change of each rule's key.
     pub wrote: Vec<Wrote>,
 }
 
 impl Together {
-    /// Returns the answer of the whole call.
-    pub fn answer(&self) -> Answer {
-        let answer = self.rows[self.rule - 1];
+    /// Returns the reply of the whole call.
+    pub fn reply(&self) -> Reply {
+        let reply = self.rows[self.rule - 1];
         let longest_ms = self.rows.iter().map(|row| row.retry_after_ms).max().unwrap_or(0);
-        let retry_after_ms = if answer.allowed > 0 { longest_ms } else { answer.retry_after_ms };
-        Answer { retry_after_ms, ..answer }
+        let retry_after_ms = if reply.allowed > 0 { longest_ms } else { reply.retry_after_ms };
+        Reply { retry_after_ms, ..reply }
     }
 }
 
 /// One rule of a call: the model of its key, the limits and the cost.
 pub type Part<'a> = (&'a dyn AnyOracle, Limits, i128);
 
-/// Returns the expected answer of a call by several rules, and the models after it.
+/// Returns the expected reply of a call by several rules, and the models after it.
 pub fn act_all(parts: &[Part<'_>], now: i128) -> (Together, Vec<Box<dyn AnyOracle>>) {
     let mut models: Vec<_> = parts.iter().map(|(model, ..)| model.copy()).collect();
     let decided = models.iter_mut().zip(parts).map(|(model, (_, limits, cost))| {
         model.act(Verb::Decide, limits, now, *cost).expect("a decision")
     });
     let mut decided: Vec<_> = decided.collect();
-    if decided.iter().any(|(answer, _)| answer.allowed == 0) {
-        for ((model, answered), (before, limits, cost)) in
+    if decided.iter().any(|(reply, _)| reply.allowed == 0) {
+        for ((model, outcome), (before, limits, cost)) in
             models.iter_mut().zip(&mut decided).zip(parts)
         {
-            if answered.0.allowed > 0 {
+            if outcome.0.allowed > 0 {
                 *model = before.copy();
-                *answered = model.decide_only(limits, now, *cost);
+                *outcome = model.decide_only(limits, now, *cost);
             }
         }
     }
@@ -138,11 +138,11 @@ pub fn act_all(parts: &[Part<'_>], now: i128) -> (Together, Vec<Box<dyn AnyOracl
 /// Returns the index of the deciding rule. For a denied call, it is the first rule with the longest
 /// wait. For an allowed call, it is the rule that allows the fewest more calls of its cost, then
 /// the one with the fewest units left, then the first.
-fn deciding(rows: &[Answer], costs: &[i128]) -> usize {
+fn deciding(rows: &[Reply], costs: &[i128]) -> usize {
     const EVER: i128 = i128::MAX;
-    let wait = |row: &Answer| match row {
-        Answer { allowed: 1.., .. } => -1,
-        Answer { retry_after_ms: -1, .. } => EVER,
+    let wait = |row: &Reply| match row {
+        Reply { allowed: 1.., .. } => -1,
+        Reply { retry_after_ms: -1, .. } => EVER,
         row => row.retry_after_ms,
     };
     let longest = rows.iter().map(wait).max().expect("at least one rule");
@@ -184,7 +184,7 @@ impl TwinOfAny {
         limits: &Limits,
         now: i128,
         cost: i128,
-    ) -> Result<Option<Answer>, String> {
+    ) -> Result<Option<Reply>, String> {
         let rule = (self.subject.rule)(limits);
         call_both(&mut self.key, &mut *self.model, verb, (&rule, limits), now, cost)
     }
@@ -218,7 +218,7 @@ pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, Strin
     let parts: Vec<Part<'_>> =
         calls.iter().map(|(twin, limits, cost)| (&*twin.model, *limits, *cost)).collect();
     let (expected, models) = act_all(&parts, now);
-    let (answered, writes) = decide_all(calls, now);
+    let (actual, writes) = decide_all(calls, now);
     for (((twin, ..), model), write) in calls.iter_mut().zip(models).zip(writes) {
         twin.model = model;
         if let Some(write) = write {
@@ -227,18 +227,18 @@ pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, Strin
     }
     // Only a ban denies a call of cost 0. That call stores no repair, so the wait can start again.
     let promises =
-        calls.iter().zip(&answered.rows).all(|((.., cost), row)| *cost > 0 || row.allowed > 0);
-    let said = match check_retry_of_all(calls, now, answered.answer()) {
-        _ if answered != expected => format!("{answered:?}, expected {expected:?}"),
-        Err(said) if promises => format!("{answered:?}: {said}"),
-        _ => return Ok(answered),
+        calls.iter().zip(&actual.rows).all(|((.., cost), row)| *cost > 0 || row.allowed > 0);
+    let said = match check_retry_of_all(calls, now, actual.reply()) {
+        _ if actual != expected => format!("{actual:?}, expected {expected:?}"),
+        Err(said) if promises => format!("{actual:?}: {said}"),
+        _ => return Ok(actual),
     };
     let rules: Vec<_> =
         calls.iter().map(|(twin, limits, cost)| ((twin.subject.rule)(limits), *cost)).collect();
     Err(format!("{rules:?} at {now}: {said}"))
 }
 
-/// Returns the answers of the keys, and the changes to store. Stores nothing.
+/// Returns the replies of the keys, and the changes to store. Stores nothing.
 fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>>) {
     let decide = |mode| -> (Vec<Row>, Vec<Option<Write>>) {
         let one = |(twin, limits, cost): &TwinPart<'_>| twin.decide_as(mode, limits, now, *cost);
@@ -249,28 +249,28 @@ fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>
     if !all_allow {
         (rows, writes) = decide(Mode::TakeNothing);
     }
-    let answer = |row: &Row| {
-        let answer = Answer::from(row.decision);
+    let reply = |row: &Row| {
+        let reply = Reply::from(row.decision);
         // A rule that would have allowed the call has no wait.
-        let allows = !all_allow && answer.allowed > 0;
-        Answer { retry_after_ms: if allows { 0 } else { answer.retry_after_ms }, ..answer }
+        let allows = !all_allow && reply.allowed > 0;
+        Reply { retry_after_ms: if allows { 0 } else { reply.retry_after_ms }, ..reply }
     };
     let together = Together {
         rule: 1 + several::deciding(&rows),
-        rows: rows.iter().map(answer).collect(),
+        rows: rows.iter().map(reply).collect(),
         wrote: writes.iter().map(|write| Wrote::of(write.as_ref())).collect(),
     };
     (together, writes)
 }
 
 /// Checks that the call is denied before the promised instant, and allowed from then on.
-fn check_retry_of_all(calls: &[TwinPart<'_>], now: i128, answer: Answer) -> Result<(), String> {
-    let after_ms = answer.retry_after_ms;
+fn check_retry_of_all(calls: &[TwinPart<'_>], now: i128, reply: Reply) -> Result<(), String> {
+    let after_ms = reply.retry_after_ms;
     let retry_at = now + after_ms * 1_000;
     let never = after_ms < 0 || retry_at > Instant::CLOCK_MAX.as_us().into();
-    if answer.allowed > 0 || never {
+    if reply.allowed > 0 || never {
         return Ok(());
     }
-    let allowed_at = |at| decide_all(calls, at).0.answer().allowed > 0;
+    let allowed_at = |at| decide_all(calls, at).0.reply().allowed > 0;
     check_promise(now, after_ms, allowed_at)
 }

@@ -2,9 +2,9 @@
 
 use crate::algorithms::{Argument, Rule, State};
 use crate::bounds::{Limit, Period, Refill};
-use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote};
 use crate::oracle::key::Key;
 use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil};
+use crate::oracle::reply::{AnyOracle, Reply, Verb, Wrote};
 use crate::policy::duration::duration_text;
 use crate::time::Span;
 
@@ -12,7 +12,7 @@ use crate::time::Span;
 pub trait Subject {
     /// The naive model. A stored state can be converted to it.
     type Model: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static;
-    /// Whether a charge followed by its refund leaves all later answers as they were.
+    /// Whether a charge followed by its refund leaves all later replies as they were.
     const REFUND_UNDOES_CHARGE: bool = true;
     /// Returns the rule of `limits`.
     fn rule(limits: &Limits) -> Rule;
@@ -83,7 +83,7 @@ pub(super) fn earned_in_us(limits: &Limits, units: i128) -> i128 {
 pub struct Twin<S: Subject> {
     /// The key as a server would store it.
     pub key: Key,
-    /// The model, which gives the expected answers.
+    /// The model, which gives the expected replies.
     pub model: S::Model,
 }
 
@@ -106,7 +106,7 @@ impl<S: Subject> Twin<S> {
         limits: &Limits,
         now: i128,
         cost: i128,
-    ) -> Result<Option<Answer>, String> {
+    ) -> Result<Option<Reply>, String> {
         call_both(&mut self.key, &mut self.model, verb, (&S::rule(limits), limits), now, cost)
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn call_both(
     (rule, limits): (&Rule, &Limits),
     now: i128,
     cost: i128,
-) -> Result<Option<Answer>, String> {
+) -> Result<Option<Reply>, String> {
     let before = key.bytes.clone();
     let expected = model.act(verb, limits, now, cost);
     let done = key.carry_out(verb, rule, now, cost).ok();
@@ -131,9 +131,9 @@ pub(super) fn call_both(
             "it stored a state that means nothing".to_owned()
         }
         // Only a ban lets a charge or a refund wait for something that it does not store.
-        Some((answer, Wrote::Nothing)) if cost > 0 && !verb.decides() => return Ok(Some(answer)),
-        Some((answer, _)) => match check_retry(key, verb, rule, now, cost, answer) {
-            Ok(()) => return Ok(Some(answer)),
+        Some((reply, Wrote::Nothing)) if cost > 0 && !verb.decides() => return Ok(Some(reply)),
+        Some((reply, _)) => match check_retry(key, verb, rule, now, cost, reply) {
+            Ok(()) => return Ok(Some(reply)),
             Err(said) => said,
         },
     };
@@ -153,21 +153,21 @@ pub fn check_retry(
     rule: &Rule,
     now: i128,
     cost: i128,
-    answer: Answer,
+    reply: Reply,
 ) -> Result<(), String> {
-    let after_ms = answer.retry_after_ms;
+    let after_ms = reply.retry_after_ms;
     let retry_at = now + after_ms * 1_000;
     let settles = !verb.decides();
     let is_done = if settles { after_ms == 0 } else { after_ms < 0 };
     let waits = settles && after_ms > 0;
     // A call of cost 0 stores no repair, so its wait can start again with each call.
-    let promises_nothing = cost == 0 || is_done || answer.allowed > 0 && !waits;
+    let promises_nothing = cost == 0 || is_done || reply.allowed > 0 && !waits;
     if promises_nothing || retry_at > crate::time::Instant::CLOCK_MAX.as_us().into() {
         return Ok(());
     }
     // A charge of 0 reports if there is a debt.
     let (verb, cost) = if settles { (Verb::Charge, 0) } else { (verb, cost) };
-    let allowed_at = |at| key.act(verb, rule, at, cost).is_ok_and(|(answer, _)| answer.allowed > 0);
+    let allowed_at = |at| key.act(verb, rule, at, cost).is_ok_and(|(reply, _)| reply.allowed > 0);
     check_promise(now, after_ms, allowed_at)
 }
 

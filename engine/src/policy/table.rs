@@ -185,7 +185,7 @@ impl Policies {
         if !is_member && self.by_name.len() >= COUNT_MAX {
             return Err(Refusal::TooMany);
         }
-        let before = shown(old, now);
+        let before = describe(old, now);
         let held = Held::new(name, setting, ends_at.is_some());
         let (base, override_until) = match ends_at {
             None => (Some(held), None),
@@ -196,7 +196,7 @@ impl Policies {
             None => self.statistics.key_of_policy(name.as_bytes()),
         };
         let entry = Entry { name: *name, base, override_until, statistics };
-        let after = shown(Some(&entry), now);
+        let after = describe(Some(&entry), now);
         self.families.put(name, is_member, algorithm);
         self.first_end = self.first_end.into_iter().chain(ends_at).min();
         self.by_name.insert(name.as_bytes().into(), entry);
@@ -230,7 +230,11 @@ impl Policies {
             let entry = self.by_name.remove(name.as_bytes())?;
             self.families.remove(name);
             self.statistics.forget(name.as_bytes());
-            Some(Change { name: *name, before: shown(Some(&entry), now), after: shown(None, now) })
+            Some(Change {
+                name: *name,
+                before: describe(Some(&entry), now),
+                after: describe(None, now),
+            })
         });
         deleted.collect()
     }
@@ -242,8 +246,8 @@ impl Policies {
         let gone = self.by_name.values().filter(|entry| !bases.has(&entry.name));
         let mut changes: Vec<_> = gone
             .map(|entry| {
-                let before = shown(Some(entry), now);
-                Change { name: entry.name, before, after: shown(None, now) }
+                let before = describe(Some(entry), now);
+                Change { name: entry.name, before, after: describe(None, now) }
             })
             .collect();
         for change in &changes {
@@ -252,11 +256,11 @@ impl Policies {
         let (bases, families) = bases.into_parts();
         let mut by_name = HashMap::new();
         for (name, setting) in bases {
-            let before = shown(self.by_name.get(name.as_bytes()), now);
+            let before = describe(self.by_name.get(name.as_bytes()), now);
             let statistics = self.statistics.key_of_policy(name.as_bytes());
             let base = Some(Held::new(&name, setting, false));
             let entry = Entry { name, base, override_until: None, statistics };
-            let after = shown(Some(&entry), now);
+            let after = describe(Some(&entry), now);
             if before != after {
                 changes.push(Change { name, before, after });
             }
@@ -305,7 +309,7 @@ impl Held {
 }
 
 /// Returns a policy at `now` in words: `EX 1m OFF GCRA 2 1 1m over GCRA 2 1 1m`.
-fn shown(entry: Option<&Entry>, now: Instant) -> String {
+fn describe(entry: Option<&Entry>, now: Instant) -> String {
     let Some((entry, (held, ends_at))) = entry.and_then(|entry| Some((entry, entry.at(now)?)))
     else {
         return NONE.to_owned();

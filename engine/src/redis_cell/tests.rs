@@ -57,8 +57,8 @@ fn play(limits: CellLimits, table: &[Row]) {
     for (row, (at_us, quantity, expected)) in table.iter().enumerate() {
         let outcome = rule.decide(state, instant(NOW_US + at_us), cost(*quantity));
         assert_eq!(integers(&outcome), *expected, "row {row}");
-        let (answer, takes) = model.call(&limits, NOW_US + at_us, *quantity);
-        assert_eq!(answer, *expected, "row {row}: the model");
+        let (reply, takes) = model.call(&limits, NOW_US + at_us, *quantity);
+        assert_eq!(reply, *expected, "row {row}: the model");
         assert_eq!(outcome.next.is_some(), takes, "row {row}: what is stored");
         state = kept(&outcome).or(state);
     }
@@ -110,7 +110,7 @@ fn units_refill_one_by_one_and_a_denial_takes_nothing() {
         (9_500 * MS, 2, [0, 5, 2, -1, 3]),
         // A quantity of more than is left, but not more than the limit.
         (9_500 * MS, 5, [1, 5, 2, 3, 3]),
-        // The wait is exact to the microsecond. A wait of less than a millisecond is shown as 1 s,
+        // The wait is exact to the microsecond. A wait of less than a millisecond counts as 1 s,
         // not 0.
         (12_500 * MS - 1, 5, [1, 5, 4, 1, 0]),
         (12_500 * MS, 5, [0, 5, 0, -1, 5]),
@@ -190,14 +190,15 @@ fn lowered_limit_keeps_the_debt_and_a_quantity_of_0_shows_it() {
     for (quantity, expected) in
         [(0, [1, 2, 0, 8, 10]), (1, [1, 2, 0, 9, 10]), (3, [1, 2, 0, -1, 10])]
     {
-        let asked = narrow.rule().unwrap().decide(kept(&outcome), instant(NOW_US), cost(quantity));
-        assert_eq!(integers(&asked), expected, "{quantity}");
+        let lowered =
+            narrow.rule().unwrap().decide(kept(&outcome), instant(NOW_US), cost(quantity));
+        assert_eq!(integers(&lowered), expected, "{quantity}");
         assert_eq!(
             model.call(&narrow, NOW_US, quantity),
             (expected, false),
             "{quantity}: the model"
         );
-        assert_eq!(asked.next, None);
+        assert_eq!(lowered.next, None);
     }
 }
 
@@ -272,14 +273,14 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn answers_match_those_of_the_naive_key(steps in steps()) {
+    fn replies_match_those_of_the_naive_key(steps in steps()) {
         let (mut state, mut model, mut now_us) = (None, CellKey::default(), NOW_US);
         for (forward_us, limits, quantity) in steps {
             now_us = (now_us + forward_us).max(0);
             let rule = limits.rule().expect("a rule");
             let outcome = rule.decide(state, instant(now_us), cost(quantity));
-            let (answer, takes) = model.call(&limits, now_us, quantity);
-            prop_assert_eq!(integers(&outcome), answer);
+            let (reply, takes) = model.call(&limits, now_us, quantity);
+            prop_assert_eq!(integers(&outcome), reply);
             prop_assert_eq!(outcome.next.is_some(), takes);
             state = kept(&outcome).or(state);
             prop_assert_eq!(state.map(|state| state.arrival_ns.into()), model.arrival_ns);

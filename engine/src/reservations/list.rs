@@ -36,8 +36,8 @@ pub const FRONT_LEN: usize = 2;
 /// The bytes in front of the window's two numbers: the header of 16 bytes of binary data.
 pub(super) const WINDOW_FRONT: [u8; 2] = [BIN8, 16];
 
-/// A stored list of reservations that has not been checked yet. Only [`Self::read`] tells if it is
-/// valid; each call reads it once.
+/// A stored list of reservations that has not been checked yet. Only [`Self::read`] reports if it
+/// is valid; each call reads it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread<'a> {
     /// The list with its header.

@@ -98,7 +98,7 @@ impl State<'_> {
     /// # Errors
     ///
     /// Returns [`NotAState`] if the list is invalid.
-    pub fn shown(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
+    pub fn inspect(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
         let (mut reserved, mut open, mut settled) = (0, 0, 0);
         self.list.read(|stored, _| match stored.at(now).map(|seen| seen.held) {
             Some(Some(held)) => (reserved, open) = (reserved + held.units(), open + 1),

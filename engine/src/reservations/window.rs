@@ -64,8 +64,8 @@ pub struct Hold {
     pub cost: Cost,
     /// The units that must remain after it.
     pub leave: Option<Leave>,
-    /// Whether a policy in shadow mode asks. A cost for which there is no room is then held as 0
-    /// units, so that the id can be settled.
+    /// Whether the call comes from a policy in shadow mode. A cost for which there is no room is
+    /// then held as 0 units, so that the id can be settled.
     pub is_shadow: bool,
 }
 
@@ -208,12 +208,12 @@ impl<'a> WindowView<'a> {
     }
 
     /// Returns true if there is room for `cost` besides the units used or held by other ids.
-    fn has_room_beside_others(&self, cost: Cost) -> bool {
+    fn has_room_next_to_others(&self, cost: Cost) -> bool {
         self.taken() + u128::from(cost.units()) <= self.limit.units().into()
     }
 
     /// Returns the outcome: stores the state, or deletes the key if nothing is left.
-    fn concluded(self, verdict: Verdict, writes: bool) -> Outcome<Edit<'a>> {
+    fn conclude(self, verdict: Verdict, writes: bool) -> Outcome<Edit<'a>> {
         let forgets = writes && self.is_blank();
         let outcome = conclude(self, verdict, writes && !forgets);
         if forgets { Outcome { next: StateWrite::Forget, ..outcome } } else { outcome }
@@ -368,20 +368,20 @@ pub fn reserve<'a>(
     let needed = cost.plus(leave.map_or(0, |leave| leave.units(view.limit)));
     let verdict = if needed.units() > view.limit.units() {
         Verdict::Impossible
-    } else if needed.is_zero() || view.has_room_beside_others(needed) {
+    } else if needed.is_zero() || view.has_room_next_to_others(needed) {
         Verdict::ALLOWED
     } else {
         Verdict::Denied { retry_after: view.room_in(needed) }
     };
     let repairs = view.is_repaired();
-    let is_made = mode == Mode::Take && (verdict.is_allowed() || is_shadow);
-    if is_made {
+    let holds = mode == Mode::Take && (verdict.is_allowed() || is_shadow);
+    if holds {
         let (id, since) = (view.id, view.now);
         let held = Some(if verdict.is_allowed() { cost } else { Cost::ZERO });
         view.edit = if view.own.is_some() { ListEdit::Replace } else { ListEdit::Insert };
         view.own = Some(Reservation { id, since, ttl, held });
     }
-    Ok(view.concluded(verdict, is_made || repairs))
+    Ok(view.conclude(verdict, holds || repairs))
 }
 
 /// Uses `cost`, by default the units that the id holds, and settles the id. The verdict is allowed
@@ -401,7 +401,7 @@ fn commit<'a>(
         let cost = cost.unwrap_or(held);
         view.own = Some(own.settled(view.now));
         view.edit = ListEdit::Replace;
-        let fits = view.has_room_beside_others(cost);
+        let fits = view.has_room_next_to_others(cost);
         view.take(cost);
         view.committed = cost;
         if !fits && view.used() > Cost::TOTAL_MAX.into() {
@@ -415,7 +415,7 @@ fn commit<'a>(
         Verdict::Denied { retry_after: clear_in }
     };
     let writes = open.is_some() || view.is_repaired();
-    Ok(view.concluded(verdict, writes))
+    Ok(view.conclude(verdict, writes))
 }
 
 /// Frees the units that the id holds, and forgets the id. The verdict is allowed if the id was
@@ -433,5 +433,5 @@ fn cancel<'a>(mut view: WindowView<'a>) -> Outcome<Edit<'a>> {
     } else {
         Verdict::Denied { retry_after: clear_in }
     };
-    view.concluded(verdict, is_open || repairs)
+    view.conclude(verdict, is_open || repairs)
 }

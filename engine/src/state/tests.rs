@@ -4,7 +4,7 @@ use crate::algorithms::window::Window;
 use crate::algorithms::{Rule, backoff, bucket, gcra, sliding_window};
 use crate::bounds::{Cost, Leave, Limit, Period, Slots};
 use crate::call::{CallOptions, Mode};
-use crate::oracle::answer::Verb;
+use crate::oracle::reply::Verb;
 use crate::state::*;
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ pub(crate) fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-fn stored(state: &NewState<'_>) -> Vec<u8> {
+fn encode_whole(state: &NewState<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(state).apply(&mut bytes);
     bytes
@@ -267,7 +267,7 @@ fn new_log_is_a_header_and_one_entry() {
         slot: Span::from_us(1),
         rewrites: false,
     };
-    let bytes = stored(&NewState::SlidingLog(edit));
+    let bytes = encode_whole(&NewState::SlidingLog(edit));
     let State::SlidingLog(log) = decode(&bytes).unwrap() else { panic!("a log") };
     assert_eq!((log.base, log.last().total, log.entries.len()), (at, 7, 1));
 }
@@ -346,7 +346,7 @@ proptest! {
             State::CalendarQuota(Window { start: at, used: count + 1 }),
         ];
         for state in states {
-            let bytes = stored(&to_store(&state));
+            let bytes = encode_whole(&to_store(&state));
             prop_assert_eq!(decode(&bytes), Ok(state));
         }
     }

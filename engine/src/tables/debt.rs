@@ -4,19 +4,17 @@
 use crate::algorithms::backoff::{Backoff, BackoffError};
 use crate::bounds::{Cost, Leave, Limit, Period};
 use crate::call::ChargeError;
-use crate::oracle::answer::Verb::{Charge, Decide, Leaving, Partly, PartlyLeaving, Refund};
-use crate::oracle::answer::{Verb, Wrote};
+use crate::oracle::reply::Verb::{Charge, Decide, Leaving, Partly, PartlyLeaving, Refund};
+use crate::oracle::reply::{Verb, Wrote};
 use crate::tables::*;
 use crate::time::{Instant, Span};
 
 impl Key {
-    fn act(&mut self, verb: Verb, rule: &Rule, at_ms: i128, cost: u64) -> (Answer, Wrote) {
+    fn act(&mut self, verb: Verb, rule: &Rule, at_ms: i128, cost: u64) -> (Reply, Wrote) {
         let now = i128::from(START_US) + at_ms * 1_000;
-        let (answer, wrote) =
-            self.0.carry_out(verb, rule, now, cost.into()).expect("within bounds");
-        let reply =
-            (answer.allowed, answer.remaining, answer.retry_after_ms, answer.reset_after_ms);
-        (reply, wrote)
+        let (reply, wrote) = self.0.carry_out(verb, rule, now, cost.into()).expect("within bounds");
+        let fields = (reply.allowed, reply.remaining, reply.retry_after_ms, reply.reset_after_ms);
+        (fields, wrote)
     }
 
     fn charge_error(&self, rule: &Rule, at_ms: i128, cost: u64) -> Option<ChargeError> {
@@ -25,12 +23,12 @@ impl Key {
     }
 }
 
-/// Makes the calls on one key, row by row, and compares the answers.
-fn check(rule: &Rule, rows: &[(i128, Verb, u64, Answer)]) {
+/// Makes the calls on one key, row by row, and compares the replies.
+fn check(rule: &Rule, rows: &[(i128, Verb, u64, Reply)]) {
     let mut key = Key::default();
     for (row, (at_ms, verb, cost, expected)) in rows.iter().enumerate() {
-        let (answer, _) = key.act(*verb, rule, *at_ms, *cost);
-        assert_eq!(answer, *expected, "row {row}: {verb:?} {cost} at {at_ms} ms of {rule:?}");
+        let (reply, _) = key.act(*verb, rule, *at_ms, *cost);
+        assert_eq!(reply, *expected, "row {row}: {verb:?} {cost} at {at_ms} ms of {rule:?}");
     }
 }
 
@@ -138,7 +136,7 @@ fn a_sliding_log_is_refunded_newest_first() {
 }
 
 /// Returns the number of bytes that a change sends to replicas.
-fn sent(write: Option<oracle::Write>) -> usize {
+fn bytes_sent(write: Option<oracle::Write>) -> usize {
     match write {
         Some(oracle::Write::Keep { change, .. }) => match change {
             state::Change::Whole(bytes) => bytes.as_slice().len(),
@@ -152,7 +150,7 @@ fn sent(write: Option<oracle::Write>) -> usize {
 
 /// Fills a log with `filled` calls. Then, `rows` times, makes `row` calls and refunds them all.
 /// Returns the largest number of entries, and the average number of bytes sent for one refund.
-fn called_and_refunded(rule: &Rule, filled: usize, row: usize, rows: usize) -> (usize, usize) {
+fn call_and_refund(rule: &Rule, filled: usize, row: usize, rows: usize) -> (usize, usize) {
     let mut key = Key::default();
     let (mut at_ms, mut most_entries, mut bytes) = (0, 0, 0);
     let mut call = |key: &mut Key| {
@@ -168,7 +166,7 @@ fn called_and_refunded(rule: &Rule, filled: usize, row: usize, rows: usize) -> (
         let at_ms = (0..row).map(|_| call(&mut key)).last().expect("a row of one or more");
         for _ in 0..row {
             let at_us = i128::from(START_US) + at_ms * 1_000;
-            bytes += sent(key.0.act(Refund, rule, at_us, 1).expect("never refused").1);
+            bytes += bytes_sent(key.0.act(Refund, rule, at_us, 1).expect("never refused").1);
             key.act(Refund, rule, at_ms, 1);
         }
     }
@@ -181,7 +179,7 @@ fn log_that_is_called_and_refunded_again_and_again_stays_small() {
     for (limit, filled) in [(2, 1), (20, 10), (1_024, 10), (1_024, 900)] {
         for row in [1, 7, 40].into_iter().filter(|row| filled + row <= limit) {
             let rule = log(limit as u64, hour, 1_024);
-            let (entries, bytes) = called_and_refunded(&rule, filled, row, 2_000 / row);
+            let (entries, bytes) = call_and_refund(&rule, filled, row, 2_000 / row);
             let case = format!("{entries} entries, {bytes} bytes: {filled} + {row} of {limit}");
             // The entries that count, and at most half as many dead entries and copies.
             assert!(entries <= (filled + row + 1) * 3 / 2 + 2, "{case}");
@@ -228,7 +226,7 @@ fn partial_call_is_granted_the_units_left_up_to_its_cost() {
         (gcra(5, 5, ten), 2_000),
     ] {
         let mut key = Key::default();
-        assert_eq!(key.act(Partly, &rule, 0, 3).0.0, 3, "{rule:?}: as much as asked for");
+        assert_eq!(key.act(Partly, &rule, 0, 3).0.0, 3, "{rule:?}: as much as requested");
         assert_eq!(key.act(Partly, &rule, 0, 9).0.0, 2, "{rule:?}: what is left, though 9 > 5");
         let (denied, wrote) = key.act(Partly, &rule, 0, 9);
         assert_eq!(denied, (0, 0, retry, 10_000), "{rule:?}: retry is for one unit");
@@ -263,8 +261,8 @@ fn new_capacity_caps_the_level_and_keeps_the_debt() {
         let mut key = Key::default();
         key.act(Charge, &rule(10, 1, each), 0, 12);
         let allowed = i128::from(clear_ms == 0);
-        let answer = key.act(Charge, &rule(capacity, 1, each), 0, 0).0;
-        assert_eq!(answer, (allowed, remaining, clear_ms, reset_ms), "of {capacity}");
+        let reply = key.act(Charge, &rule(capacity, 1, each), 0, 0).0;
+        assert_eq!(reply, (allowed, remaining, clear_ms, reset_ms), "of {capacity}");
     }
 }
 
@@ -381,10 +379,10 @@ fn backoff_keeps_its_count_and_last_instant_when_the_delays_change() {
     let many = backoff(5, 1_000, 8_000, hour);
     (0..5).for_each(|_| assert_eq!(key.call(&many, 0, 1).0, 1));
     let few = backoff(3, 2_000, 60_000, hour);
-    let (answer, _) = key.act(Decide, &few, 0, 1);
-    assert_eq!(answer, (0, 0, 8_000, 3_600_000), "two of five were not free");
-    let (answer, _) = key.act(Decide, &backoff(9, 1_000, 8_000, hour), 0, 1);
-    assert_eq!(answer, (1, 3, 0, 3_600_000));
+    let (reply, _) = key.act(Decide, &few, 0, 1);
+    assert_eq!(reply, (0, 0, 8_000, 3_600_000), "two of five were not free");
+    let (reply, _) = key.act(Decide, &backoff(9, 1_000, 8_000, hour), 0, 1);
+    assert_eq!(reply, (1, 3, 0, 3_600_000));
 }
 
 #[test]

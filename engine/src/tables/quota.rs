@@ -4,7 +4,7 @@ use crate::algorithms::quota::CalendarQuota;
 use crate::algorithms::window::Window;
 use crate::calendar::zone::Zone;
 use crate::calendar::{Calendar, Unit};
-use crate::oracle::answer::{Verb, Wrote};
+use crate::oracle::reply::{Verb, Wrote};
 use crate::tables::*;
 use crate::time::Instant;
 
@@ -36,14 +36,13 @@ fn holding(start_ms: i128, used: u64) -> Key {
 }
 
 impl Key {
-    /// Makes a deciding call `at_ms` after [`MIDNIGHT_US`]; returns the answer and the write.
-    fn at(&mut self, rule: &Rule, at_ms: i128, cost: u64) -> (Answer, Wrote) {
+    /// Makes a deciding call `at_ms` after [`MIDNIGHT_US`]; returns the reply and the write.
+    fn at(&mut self, rule: &Rule, at_ms: i128, cost: u64) -> (Reply, Wrote) {
         let now = i128::from(MIDNIGHT_US) + at_ms * 1_000;
         let carried_out = self.0.carry_out(Verb::Decide, rule, now, cost.into());
-        let (answer, wrote) = carried_out.expect("a decision");
-        let reply =
-            (answer.allowed, answer.remaining, answer.retry_after_ms, answer.reset_after_ms);
-        (reply, wrote)
+        let (reply, wrote) = carried_out.expect("a decision");
+        let fields = (reply.allowed, reply.remaining, reply.retry_after_ms, reply.reset_after_ms);
+        (fields, wrote)
     }
 }
 

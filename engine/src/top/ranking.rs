@@ -98,7 +98,7 @@ impl Ranking {
         self.search(count_of)
     }
 
-    /// Tells the count of the slot that [`Ranking::least`] has just returned.
+    /// Sets the count of the slot that [`Ranking::least`] has just returned.
     #[inline(always)]
     pub fn raise_least(&mut self, slot: u32, count: u64) {
         self.sink(0, Place::new(slot, count));

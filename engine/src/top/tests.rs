@@ -82,7 +82,7 @@ fn counts_and_errors_halve_once_per_half_life() {
         let expected: Vec<_> = [Some(first), second].into_iter().flatten().collect();
         assert_eq!(rows(&mut sketch, 10, at(ms)), expected, "{ms}");
     }
-    // A key whose count is below 1 is not shown.
+    // A key whose count is below 1 is not listed.
     assert_eq!(rows(&mut sketch, 10, at(3_600_000)), []);
     // Centuries later nothing overflows.
     let late = Moment { now: Instant::from_us(u64::MAX), half_life: HalfLife::DEFAULT };
@@ -166,13 +166,13 @@ fn weighted_rows_count_each_event_as_often() {
     }
     let [row] = sketch.top(0, 10, 16, at(0))[..] else { panic!("one row") };
     assert_eq!((row.name, row.count, row.error), (&b"b"[..], 64, 32));
-    // A quarter of an event of weight 16 is still shown.
+    // A quarter of an event of weight 16 is still listed.
     let [row] = sketch.top(0, 10, 16, at(2_400_000))[..] else { panic!("one row") };
     assert_eq!((row.count, row.error), (4, 2));
 }
 
 #[test]
-fn long_key_is_shown_in_short_and_counted_by_all_of_its_bytes() {
+fn long_key_is_listed_in_short_form_and_counted_by_all_of_its_bytes() {
     let mut sketch = sketch(8);
     let longest = "k".repeat(256);
     let [long, other] = ["x", "y"].map(|end| "k".repeat(256) + end);

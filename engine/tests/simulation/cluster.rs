@@ -2,7 +2,7 @@
 //!
 //! Next to the bytes, every copy holds the naive model at the time they were written, and the
 //! number of calls that had been allowed by then. Whichever copy serves in the end, the expected
-//! answers and the calls that it never received are therefore known.
+//! replies and the calls that it never received are therefore known.
 
 use std::collections::VecDeque;
 

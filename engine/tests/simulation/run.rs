@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use redis_throttle_engine::oracle::{
-    self, Answer, CLOCK_MAX_US, Key, Limits, Share, Source, Step, Subject, Verb, Wrote, act,
+    self, CLOCK_MAX_US, Key, Limits, Reply, Share, Source, Step, Subject, Verb, Wrote, act,
     check_retry, div_ceil,
 };
 
@@ -35,7 +35,7 @@ struct Admission {
 pub struct Run<S: Subject> {
     random: Random,
     /// Usually one rule. In some runs two rules share the key. The documented bounds hold for one
-    /// rule only, so such a run checks no bounds, and only compares answers with the model.
+    /// rule only, so such a run checks no bounds, and only compares replies with the model.
     rules: Vec<Limits>,
     cluster: Cluster<S::Model>,
     /// The true time, as a correct clock shows it.
@@ -44,7 +44,7 @@ pub struct Run<S: Subject> {
     bursts: i128,
     was_set_back: bool,
     /// Whether the run also has charges and refunds. The documented bounds do not cover them, so
-    /// such a run checks no bounds, and only compares answers with the model.
+    /// such a run checks no bounds, and only compares replies with the model.
     settles: bool,
     pub counts: Counts,
 }
@@ -109,7 +109,7 @@ impl<S: Subject> Run<S> {
         clock(&self.cluster.primary, self.time_us)
     }
 
-    /// Makes a call on the primary. Compares the answer with the model's, and checks every bound.
+    /// Makes a call on the primary. Compares the reply with the model's, and checks every bound.
     fn call(&mut self) -> Result<(), String> {
         self.expire()?;
         let rule = self.random.below(self.rules.len() as u64) as usize;
@@ -122,22 +122,22 @@ impl<S: Subject> Run<S> {
         let mut model = copy.model.clone();
         let expected = act(&mut model, verb, &limits, now, cost);
         let done = copy.key.act(verb, &S::rule(&limits), now, cost).ok();
-        let shown = format!("{verb:?} {cost} at {now} of {limits:?}");
-        let answered = done.as_ref().map(|(answer, write)| (*answer, Wrote::of(write.as_ref())));
-        if answered != expected {
-            return Err(format!("{shown}: {answered:?}; expected {expected:?}"));
+        let call_text = format!("{verb:?} {cost} at {now} of {limits:?}");
+        let actual = done.as_ref().map(|(reply, write)| (*reply, Wrote::of(write.as_ref())));
+        if actual != expected {
+            return Err(format!("{call_text}: {actual:?}; expected {expected:?}"));
         }
-        let Some((answer, write)) = done else {
+        let Some((reply, write)) = done else {
             self.counts.hit("charges refused");
             return Ok(());
         };
         let decides = verb.decides();
-        let takes = decides && answer.allowed > 0 && cost > 0;
+        let takes = decides && reply.allowed > 0 && cost > 0;
         self.counts.hit(match verb {
-            Verb::Charge if answer.allowed > 0 => "charged",
+            Verb::Charge if reply.allowed > 0 => "charged",
             Verb::Charge => "charged into debt",
             Verb::Refund => "refunded",
-            _ if answer.allowed == 0 => "denied",
+            _ if reply.allowed == 0 => "denied",
             _ if verb.is_partial() => "granted in part",
             Verb::Leaving(_) => "allowed, with units left",
             _ => "allowed",
@@ -146,7 +146,7 @@ impl<S: Subject> Run<S> {
             if !takes && decides {
                 self.counts.hit("repairs while denied");
             }
-            if answered.is_some_and(|(_, wrote)| wrote == Wrote::Deletion) {
+            if actual.is_some_and(|(_, wrote)| wrote == Wrote::Deletion) {
                 self.counts.hit("keys refunded to nothing");
             }
             let knows = copy.knows + u64::from(takes);
@@ -161,25 +161,25 @@ impl<S: Subject> Run<S> {
             }
         }
         let key = &self.cluster.primary.memory.key;
-        check_retry(key, verb, &S::rule(&limits), now, cost, answer)
-            .and_then(|()| self.check_wait(&limits, cost, answer))
+        check_retry(key, verb, &S::rule(&limits), now, cost, reply)
+            .and_then(|()| self.check_wait(&limits, cost, reply))
             .and_then(|()| if takes { self.check_admissions() } else { Ok(()) })
-            .map_err(|said| format!("{shown}: {answer:?}: {said}"))
+            .map_err(|said| format!("{call_text}: {reply:?}: {said}"))
     }
 
     /// Checks that a wait is longer than under a steady clock only if a clock was set back, and by
     /// at most one span.
-    fn check_wait(&mut self, limits: &Limits, cost: i128, answer: Answer) -> Result<(), String> {
+    fn check_wait(&mut self, limits: &Limits, cost: i128, reply: Reply) -> Result<(), String> {
         if self.settles || self.rules.len() > 1 || cost > limits.capacity {
             return Ok(());
         }
         let longest_us = S::longest_wait_us(limits, cost);
         let added_us = if self.was_set_back { S::span_us(limits) } else { 0 };
         let most_ms = div_ceil(longest_us + added_us, 1_000);
-        if answer.retry_after_ms > div_ceil(longest_us, 1_000) {
+        if reply.retry_after_ms > div_ceil(longest_us, 1_000) {
             self.counts.hit("waits prolonged by a set clock");
         }
-        (answer.retry_after_ms <= most_ms)
+        (reply.retry_after_ms <= most_ms)
             .then_some(())
             .ok_or_else(|| format!("a wait of more than {most_ms} ms"))
     }
@@ -246,9 +246,9 @@ impl<S: Subject> Run<S> {
         let copy = &self.cluster.primary.memory;
         let key = if copy.is_expired(self.now()) { Key::default() } else { copy.key.clone() };
         for cost in [1, limits.capacity].map(S::cost) {
-            let answer = key.peek(&S::rule(&limits), self.now(), cost);
-            self.check_wait(&limits, cost, answer)
-                .map_err(|said| format!("{answer:?} when set from {before} {limits:?}: {said}"))?;
+            let reply = key.peek(&S::rule(&limits), self.now(), cost);
+            self.check_wait(&limits, cost, reply)
+                .map_err(|said| format!("{reply:?} when set from {before} {limits:?}: {said}"))?;
         }
         Ok(())
     }
@@ -302,7 +302,7 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// Checks that `RL.PEEK` on the replica answers from its own copy and clock.
+    /// Checks that `RL.PEEK` on the replica replies from its own copy and clock.
     fn peek_on_the_replica(&mut self) -> Result<(), String> {
         let rule = self.random.below(self.rules.len() as u64) as usize;
         let limits = self.rules[rule];
@@ -313,10 +313,10 @@ impl<S: Subject> Run<S> {
         let (key, model) =
             if copy.is_expired(now) { &none } else { &(copy.key.clone(), copy.model.clone()) };
         let expected = oracle::peek(model, &limits, now, cost);
-        let answer = key.peek(&S::rule(&limits), now, cost);
+        let reply = key.peek(&S::rule(&limits), now, cost);
         self.counts.hit("looks at a replica");
-        (answer == expected).then_some(()).ok_or_else(|| {
-            format!("replica, cost {cost} at {now} of {limits:?}: {answer:?}, not {expected:?}")
+        (reply == expected).then_some(()).ok_or_else(|| {
+            format!("replica, cost {cost} at {now} of {limits:?}: {reply:?}, not {expected:?}")
         })
     }
 
@@ -328,9 +328,9 @@ impl<S: Subject> Run<S> {
             return Ok(());
         }
         if let [limits] = self.rules[..] {
-            let answer = copy.key.peek(&S::rule(&limits), now, 0);
-            if answer.reset_after_ms != 0 || answer.remaining != answer.limit {
-                return Err(format!("expired at {now} under {limits:?}, with {answer:?}"));
+            let reply = copy.key.peek(&S::rule(&limits), now, 0);
+            if reply.reset_after_ms != 0 || reply.remaining != reply.limit {
+                return Err(format!("expired at {now} under {limits:?}, with {reply:?}"));
             }
         }
         self.cluster.delete();

@@ -1,10 +1,10 @@
 //! The number of entries that charges leave in a log, and calls with different slots.
 
 use crate::algorithms::State;
-use crate::oracle::answer::Verb;
 use crate::oracle::key::Key;
 use crate::oracle::log::Log;
 use crate::oracle::model::Limits;
+use crate::oracle::reply::Verb;
 use crate::oracle::subject::Twin;
 use crate::properties;
 use crate::state::decode;
@@ -26,8 +26,8 @@ fn entries(twin: &Twin<Log>, limits: &Limits, now: i128) -> (usize, usize) {
 }
 
 fn make(twin: &mut Twin<Log>, verb: Verb, limits: &Limits, now: i128, cost: i128) -> [i128; 3] {
-    let answer = twin.call(verb, limits, now, cost).unwrap().expect("not refused");
-    [answer.allowed, answer.remaining, answer.retry_after_ms]
+    let reply = twin.call(verb, limits, now, cost).unwrap().expect("not refused");
+    [reply.allowed, reply.remaining, reply.retry_after_ms]
 }
 
 #[test]
@@ -119,15 +119,15 @@ fn calls_with_different_slots_share_one_key() {
     ];
     for (at_us, slots, cost, expected) in rows {
         let now = NOW + at_us;
-        let answer = make(&mut twin, Verb::Decide, &limits(slots), now, cost);
-        assert_eq!(answer, expected, "{slots} slots at {at_us}");
+        let reply = make(&mut twin, Verb::Decide, &limits(slots), now, cost);
+        assert_eq!(reply, expected, "{slots} slots at {at_us}");
     }
 }
 
 proptest! {
     #![proptest_config(properties::config())]
 
-    /// Charges in bursts at any pace, and compares each answer with the model.
+    /// Charges in bursts at any pace, and compares each reply with the model.
     #[test]
     fn charges_store_at_most_one_entry_more_than_twice_the_slots(
         calls in prop::collection::vec((0..6_u8, 0..2_000_000_i128, 1..4_i128), 1..120),

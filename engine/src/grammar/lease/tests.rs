@@ -3,7 +3,7 @@
 use crate::bounds::{Leave, Limit, Slots};
 use crate::grammar::lease::*;
 use crate::grammar::packed::packed_rule;
-use crate::grammar::request::Asked;
+use crate::grammar::request::AnyRequest;
 use crate::grammar::rule::{rule, rule_with_cost};
 use crate::grammar::tests::words;
 use crate::leases::Lease;
@@ -46,7 +46,7 @@ fn lease_takes_an_id_a_limit_a_ttl_and_leave() {
         assert_eq!(lease(&words(text)), expected, "{text}");
         // A lease may stand in place of any rule, except in a charge or a refund.
         let named = [&[&b"leASE"[..]], words(text).as_slice()].concat();
-        assert_eq!(rule(&named, Slots::DEFAULT), expected.map(Asked::Lease), "{text}");
+        assert_eq!(rule(&named, Slots::DEFAULT), expected.map(AnyRequest::Lease), "{text}");
         assert_eq!(
             rule_with_cost(&named, Slots::DEFAULT),
             Err(GrammarError::LeaseNotHere),
@@ -56,7 +56,7 @@ fn lease_takes_an_id_a_limit_a_ttl_and_leave() {
         let packed = match expected {
             Err(GrammarError::Arity) => Err(GrammarError::LeaseArity),
             Err(GrammarError::LeaseId) if text.starts_with(' ') => Err(GrammarError::LeaseArity),
-            expected => expected.map(Asked::Lease),
+            expected => expected.map(AnyRequest::Lease),
         };
         let rule = format!("  Lease  {text} ");
         assert_eq!(packed_rule(rule.as_bytes(), Slots::DEFAULT), packed, "{text}");

@@ -16,7 +16,7 @@ fn read(line: &str) -> Result<Definition, GrammarError> {
     definition(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
 }
 
-fn assigned(line: &str) -> Result<Assignment, GrammarError> {
+fn parse(line: &str) -> Result<Assignment, GrammarError> {
     assignment(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
 }
 
@@ -84,11 +84,11 @@ fn mode_without_a_rule_is_an_assignment_and_no_definition() {
         let line = format!("search@plan:gold {words}");
         let name = FullName::parse(b"search@plan:gold").expect("a name");
         let change = ModeChange { name, enforcement, lasts: lasts_us.map(Span::from_us) };
-        assert_eq!(assigned(&line), Ok(Assignment::Mode(change)), "{words}");
+        assert_eq!(parse(&line), Ok(Assignment::Mode(change)), "{words}");
         assert_eq!(read(&line), Err(MissingPolicyRule), "{words}");
     }
     for words in ["", " EX 60"] {
-        assert_eq!(assigned(&format!("search{words}")), Err(MissingPolicyRule), "{words}");
+        assert_eq!(parse(&format!("search{words}")), Err(MissingPolicyRule), "{words}");
     }
 }
 

@@ -67,8 +67,8 @@ fn error_names_the_first_bad_line_and_its_fault() {
         (b"\r# c", 1, grammar(PolicyName)),
     ];
     for (text, line, fault) in rows {
-        let shown = text.escape_ascii();
-        assert_eq!(policy_file(text).err(), Some(LineError { line, fault }), "{shown}");
+        let escaped = text.escape_ascii();
+        assert_eq!(policy_file(text).err(), Some(LineError { line, fault }), "{escaped}");
     }
     // A line with too many words has an error among those that are parsed.
     let many = format!("a QUOTA 5 week{}", " ZONE UTC".repeat(50));

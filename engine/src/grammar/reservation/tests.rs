@@ -26,7 +26,7 @@ fn rules() -> [(&'static str, Option<u64>, Option<Leave>); 12] {
         ("USE tokens FOR tenant:acme FOR plan:gold LEAVE 2", None, Some(units(2))),
         ("USE tokens COST 2 DEFAULT FIXED 10 60 ALIGNED", Some(2), None),
         ("USE tokens DEFAULT QUOTA 9 week ZONE UTC START sun", None, None),
-        // Only the policy's table can tell that this rule has no reservations.
+        // Only the table of policies can report that this rule does not support reservations.
         ("USE tokens DEFAULT GCRA 6 10 60", None, None),
     ]
 }

@@ -6,7 +6,7 @@ use crate::bounds::{Cost, Limit, Period, Slots};
 use crate::call::CallOptions;
 use crate::grammar::error::GrammarError;
 use crate::grammar::packed::packed_rule;
-use crate::grammar::request::{Asked, Request};
+use crate::grammar::request::{AnyRequest, Request};
 use crate::grammar::rule::request;
 use crate::grammar::tests::words;
 use crate::time::Span;
@@ -37,7 +37,7 @@ fn sliding_log_takes_its_slots_in_any_order() {
         assert_eq!(read, Ok(expected), "{text}");
         let packed = format!("slidinglog {text}");
         let read = packed_rule(packed.as_bytes(), of_setting);
-        assert_eq!(read, Ok(Asked::Units(expected)), "{text}");
+        assert_eq!(read, Ok(AnyRequest::Units(expected)), "{text}");
         // The setting changes only rules without their own slots.
         let other = Slots::new(32).unwrap();
         let changed = expected.rule.with_slots(other);

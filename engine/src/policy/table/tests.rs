@@ -35,15 +35,15 @@ fn bases(text: &str) -> FileSet {
     policy_file(text.as_bytes()).expect(text)
 }
 
-fn found(table: &mut Policies, text: &str, now: Instant) -> Option<Found> {
+fn find(table: &mut Policies, text: &str, now: Instant) -> Option<Found> {
     let mut parts = text.split('@').map(|part| Name::new(part.as_bytes()).expect(text));
     table.find(parts.next().expect(text), parts.next(), now)
 }
 
-fn got(table: &mut Policies, text: &str, now: Instant) -> Option<String> {
+fn get(table: &mut Policies, text: &str, now: Instant) -> Option<String> {
     let line = table.get(&name(text), now);
     // `find` and `get` agree.
-    assert_eq!(found(table, text, now).is_some(), line.is_some());
+    assert_eq!(find(table, text, now).is_some(), line.is_some());
     line
 }
 
@@ -60,13 +60,13 @@ fn override_applies_until_its_end_and_the_base_applies_again_afterwards() {
     let over = set(&mut table, "a EX 60 OFF GCRA 1 1 60", at(10));
     let text = "EX 1m OFF GCRA 1 1 1m over GCRA 6 10 1m";
     assert_eq!(said(over), words("GCRA 6 10 1m", text));
-    assert_eq!(got(&mut table, "a", at(10)).as_deref(), Some("a EX 1m OFF GCRA 1 1 1m"));
-    assert_eq!(got(&mut table, "a", at(69)).as_deref(), Some("a EX 1s OFF GCRA 1 1 1m"));
-    assert_eq!(found(&mut table, "a", at(69)).and_then(|found| found.ends_at), Some(at(70)));
+    assert_eq!(get(&mut table, "a", at(10)).as_deref(), Some("a EX 1m OFF GCRA 1 1 1m"));
+    assert_eq!(get(&mut table, "a", at(69)).as_deref(), Some("a EX 1s OFF GCRA 1 1 1m"));
+    assert_eq!(find(&mut table, "a", at(69)).and_then(|found| found.ends_at), Some(at(70)));
     // The override still applies a microsecond before its end; the time left is rounded up to the
     // millisecond.
     let last = Instant::from_us(69_999_999);
-    assert_eq!(got(&mut table, "a", last).as_deref(), Some("a EX 1ms OFF GCRA 1 1 1m"));
+    assert_eq!(get(&mut table, "a", last).as_deref(), Some("a EX 1ms OFF GCRA 1 1 1m"));
     let over = table.get(&name("a"), at(70));
     assert_eq!(over.as_deref(), Some("a GCRA 6 10 1m"));
     // The list holds bases only.
@@ -78,15 +78,15 @@ fn override_applies_until_its_end_and_the_base_applies_again_afterwards() {
     let base = set(&mut table, "a SHADOW GCRA 6 10 60", at(50));
     let text_before = "EX 50s BLOCK GCRA 1 1 1m over GCRA 6 10 1m";
     assert_eq!(said(base), words(text_before, "SHADOW GCRA 6 10 1m"));
-    assert_eq!(got(&mut table, "a", at(50)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
+    assert_eq!(get(&mut table, "a", at(50)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
     // An override that a call has found expired does not come back if the clock steps back.
     set(&mut table, "a EX 10 OFF GCRA 1 1 60", at(50)).expect("taken");
-    assert_eq!(found(&mut table, "a", at(60)).and_then(|found| found.ends_at), None);
-    assert_eq!(got(&mut table, "a", at(51)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
+    assert_eq!(find(&mut table, "a", at(60)).and_then(|found| found.ends_at), None);
+    assert_eq!(get(&mut table, "a", at(51)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
     // Base and override are deleted together.
     set(&mut table, "a EX 60 OFF GCRA 1 1 60", at(60)).expect("taken");
     assert_eq!(table.delete(&[name("a"), name("a"), name("b")], at(60)).len(), 1);
-    assert_eq!(got(&mut table, "a", at(60)), None);
+    assert_eq!(get(&mut table, "a", at(60)), None);
     assert_eq!(table.count_and_digest(at(60)), (0, 0));
 }
 
@@ -97,14 +97,14 @@ fn expired_override_without_a_base_leaves_no_policy() {
     assert_eq!(table.list(Pattern::ANY), [""; 0]);
     assert_eq!(table.count_and_digest(at(59)).0, 1);
     assert_eq!(set(&mut table, "a@x FIXED 5 60", at(59)), Err(Refusal::OtherAlgorithm));
-    assert_eq!((got(&mut table, "a", at(60)), table.count_and_digest(at(60))), (None, (0, 0)));
+    assert_eq!((get(&mut table, "a", at(60)), table.count_and_digest(at(60))), (None, (0, 0)));
     // After it has expired, the override no longer restricts the algorithm, takes no place, and
     // cannot be deleted.
     assert!(table.delete(&[name("a")], at(60)).is_empty());
     let change = set(&mut table, "a@x FIXED 5 60", at(60)).expect("taken");
     assert_eq!(change.before, "none");
     // The override stays expired if the clock steps back.
-    assert_eq!(got(&mut table, "a", at(1)), None);
+    assert_eq!(get(&mut table, "a", at(1)), None);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn mode_without_a_rule_takes_the_rule_of_its_base_or_of_its_policy() {
     take(&mut table, "b EX 60 GCRA 6 10 60", at(0)).expect("taken");
     assert_eq!(take(&mut table, "b EX 60 OFF", at(30)), none);
     assert_eq!(take(&mut table, "b@x OFF", at(30)), none);
-    assert_eq!(got(&mut table, "b", at(30)).as_deref(), Some("b EX 30s GCRA 6 10 1m"));
+    assert_eq!(get(&mut table, "b", at(30)).as_deref(), Some("b EX 30s GCRA 6 10 1m"));
     // A mode for a name that is not in the table yet needs a place.
     let all: String = (0..10_000).map(|number| format!("p{number} GCRA 6 10 60\n")).collect();
     table.load(bases(&all), at(60));
@@ -152,7 +152,7 @@ fn policy_and_its_variants_have_one_algorithm() {
     take(&mut table, "a GCRA 6 10 60").expect("the first");
     // `SET` may change the algorithm of a policy without variants, but an override may not.
     assert_eq!(take(&mut table, "a EX 60 FIXED 5 60"), other);
-    take(&mut table, "a FIXED 5 60").expect("nobody else has it");
+    take(&mut table, "a FIXED 5 60").expect("no other policy has it");
     take(&mut table, "a@x FIXED 6 60").expect("the same");
     for line in ["a GCRA 6 10 60", "a@x GCRA 6 10 60", "a@y GCRA 6 10 60", "a@x EX 60 GCRA 6 10 60"]
     {
@@ -181,14 +181,14 @@ fn expired_override_leaves_no_entry_when_the_clock_steps_back() {
         let mut table = Policies::default();
         set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
         set(&mut table, "b EX 90 GCRA 6 10 60", at(0)).expect("taken");
-        assert_eq!(found(&mut table, "a", ends_seen), None);
+        assert_eq!(find(&mut table, "a", ends_seen), None);
         // The clock is before the override's end again, but the name is free for another algorithm.
         set(&mut table, "a@x FIXED 5 60", at(30)).expect("the first of its name");
         assert!(table.delete(&[name("a")], at(30)).is_empty());
         // An override that has not ended stays.
-        assert_eq!(got(&mut table, "b", at(30)).as_deref(), Some("b EX 1m GCRA 6 10 1m"));
+        assert_eq!(get(&mut table, "b", at(30)).as_deref(), Some("b EX 1m GCRA 6 10 1m"));
         assert_eq!(table.count_and_digest(at(30)).0, 2);
-        assert_eq!(got(&mut table, "b", at(90)), None);
+        assert_eq!(get(&mut table, "b", at(90)), None);
     }
 }
 
@@ -245,7 +245,7 @@ fn load_replaces_everything_and_returns_the_changes() {
 fn policy_keeps_its_counters_while_it_is_defined_and_gets_new_ones_after_a_removal() {
     let mut table = Policies::default();
     table.load(bases("a GCRA 6 10 60\nb GCRA 6 10 60"), at(0));
-    let key = |table: &mut Policies, text| found(table, text, at(0)).map(|found| found.statistics);
+    let key = |table: &mut Policies, text| find(table, text, at(0)).map(|found| found.statistics);
     let (a, b) = (key(&mut table, "a"), key(&mut table, "b"));
     set(&mut table, "a SHADOW GCRA 1 1 1", at(0)).expect("taken");
     assert_eq!(key(&mut table, "a"), a);
@@ -285,7 +285,7 @@ fn changes() -> impl Strategy<Value = Vec<(u8, u8, u8, bool)>> {
 }
 
 /// Returns the settings of all names.
-fn told(table: &Policies, now: Instant) -> Vec<String> {
+fn settings(table: &Policies, now: Instant) -> Vec<String> {
     let names = ["a", "a@x", "b", "a@y"];
     let found = names.iter().filter_map(|text| {
         let line = table.get(&name(text), now)?;
@@ -296,7 +296,7 @@ fn told(table: &Policies, now: Instant) -> Vec<String> {
     found.collect()
 }
 
-fn played(changes: &[(u8, u8, u8, bool)]) -> (Policies, Instant) {
+fn play(changes: &[(u8, u8, u8, bool)]) -> (Policies, Instant) {
     let mut table = Policies::default();
     for (second, (which, what, lasts, all)) in (0..).zip(changes) {
         let name = ["a", "a@x", "b", "a@y"][usize::from(*which)];
@@ -329,20 +329,20 @@ proptest! {
     /// their history, and that all settings of one policy have one algorithm.
     #[test]
     fn digests_are_equal_when_the_same_settings_apply(one in changes(), other in changes()) {
-        let ((one, now), (other, then)) = (played(&one), played(&other));
-        let (told_one, told_other) = (told(&one, now), told(&other, then));
+        let ((one, now), (other, then)) = (play(&one), play(&other));
+        let (settings_one, settings_other) = (settings(&one, now), settings(&other, then));
         let (count, digest) = one.count_and_digest(now);
-        prop_assert_eq!(count, told_one.len());
-        prop_assert_eq!(digest == other.count_and_digest(then).1, told_one == told_other);
-        let of_a = told_one.iter().filter(|line| line.starts_with('a'));
+        prop_assert_eq!(count, settings_one.len());
+        prop_assert_eq!(digest == other.count_and_digest(then).1, settings_one == settings_other);
+        let of_a = settings_one.iter().filter(|line| line.starts_with('a'));
         let fixed = of_a.clone().filter(|line| line.contains("FIXED")).count();
-        prop_assert!(fixed == 0 || fixed == of_a.count(), "{:?}", told_one);
+        prop_assert!(fixed == 0 || fixed == of_a.count(), "{:?}", settings_one);
     }
 
     /// Checks that the list of a table loads as a policy file that gives the same list.
     #[test]
     fn list_loads_as_a_file(changes in changes()) {
-        let (table, now) = played(&changes);
+        let (table, now) = play(&changes);
         let lines = table.list(Pattern::ANY);
         let mut other = Policies::default();
         other.load(bases(&lines.join("\n")), now);

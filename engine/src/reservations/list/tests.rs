@@ -93,7 +93,7 @@ fn is_read(bytes: &[u8]) -> bool {
 }
 
 /// Encodes a whole state whose list is already encoded.
-fn spelled(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
+fn encode_around(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
     // Cuts the header off an array of `count` zeros, each of which is one byte.
     let mut header = rmp_serde::to_vec(&vec![0_u8; count]).unwrap();
     header.truncate(header.len() - count);
@@ -135,7 +135,7 @@ proptest! {
             list.extend(rmp_serde::to_vec(&held).unwrap());
         }
         let (start_us, used) = window;
-        let mut bytes = spelled(kind, count, &list, [start_us, used]);
+        let mut bytes = encode_around(kind, count, &list, [start_us, used]);
         prop_assert_eq!(is_read(&bytes), valid && (used > 0 || start_us == 0));
         if let Some(flipped) = flipped {
             let bit = flipped.index(bytes.len() * 8);
@@ -161,6 +161,6 @@ proptest! {
             prop_assert_eq!(again.len() - start, len);
         }
         let numbers = [state.window.start.as_us(), state.window.used];
-        prop_assert_eq!(spelled(kind, own.len(), &again, numbers), bytes);
+        prop_assert_eq!(encode_around(kind, own.len(), &again, numbers), bytes);
     }
 }

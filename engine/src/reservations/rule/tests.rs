@@ -4,12 +4,12 @@ use crate::bounds::{Cost, Leave, Slots};
 use crate::call::Mode;
 use crate::decision::{Decision, Verdict};
 use crate::grammar::packed::packed_rule;
-use crate::grammar::request::{Asked, Request};
+use crate::grammar::request::{AnyRequest, Request};
 use crate::grammar::reservation::{RuleSource, packed_hold};
 use crate::oracle::reservations::{Hold, Reserving, Step};
 use crate::oracle::subject::Subject;
 use crate::oracle::windows::Fixed;
-use crate::oracle::{Answer, Leases, Limits, Twin, Write, lease_rule};
+use crate::oracle::{Leases, Limits, Reply, Twin, Write, lease_rule};
 use crate::reservations::window::{self, ReservationError};
 use crate::rule_set::{Row, deciding};
 use crate::state::decode;
@@ -19,12 +19,12 @@ const NOW: i128 = 1_800_000_000_000_000;
 const SECOND: i128 = 1_000_000;
 
 /// `FIXED 10 60`
-const TEN_A_MINUTE: Limits =
+const TEN_PER_MINUTE: Limits =
     Limits { capacity: 10, rate: 1, period_us: 60 * SECOND, aligned: false, slots: 16 };
 
-fn parsed(rule: &str) -> Request {
+fn parse(rule: &str) -> Request {
     match packed_rule(rule.as_bytes(), Slots::DEFAULT) {
-        Ok(Asked::Units(request)) => request,
+        Ok(AnyRequest::Units(request)) => request,
         other => panic!("{rule}: {other:?}"),
     }
 }
@@ -39,7 +39,7 @@ fn row(decision: Decision, cost: u64) -> Row {
 fn gateway_call_is_decided_by_the_permit_that_runs_out_first() {
     let now = Instant::from_us(NOW.try_into().unwrap());
     let on_none = |rule: &str, cost| {
-        let Request { rule, options } = parsed(rule);
+        let Request { rule, options } = parse(rule);
         let outcome = rule.decide_call(Mode::Take, None, now, options).unwrap();
         row(outcome.decision, cost)
     };
@@ -61,7 +61,7 @@ fn gateway_call_is_decided_by_the_permit_that_runs_out_first() {
         row(outcome.decision, 1_800),
         row(permit, 1),
     ];
-    let answers = rows.map(|row| Answer::from(row.decision).fields());
+    let replies = rows.map(|row| Reply::from(row.decision).fields());
     let expected = [
         [1, 20, 19, 0, 1_000],
         [1, 90_000, 88_200, 0, 1_200],
@@ -69,7 +69,7 @@ fn gateway_call_is_decided_by_the_permit_that_runs_out_first() {
         [1, 5_000_000, 4_998_200, 0, 30_000],
         [1, 4, 3, 0, 120_000],
     ];
-    assert_eq!(answers, expected);
+    assert_eq!(replies, expected);
     assert_eq!(deciding(&rows), 3);
 }
 
@@ -77,8 +77,8 @@ type Reserved = Twin<Reserving<Fixed>>;
 
 fn step(twin: &mut Reserved, at_ms: i128, id: &str, step: Step) -> [i128; 5] {
     let now = NOW + at_ms * 1_000;
-    let answer = twin.step(&TEN_A_MINUTE, now, id.as_bytes(), step).unwrap();
-    answer.expect("not refused").fields()
+    let reply = twin.step(&TEN_PER_MINUTE, now, id.as_bytes(), step).unwrap();
+    reply.expect("not refused").fields()
 }
 
 fn hold(seconds: i128, cost: i128) -> Hold {
@@ -106,11 +106,11 @@ fn reservation_of_a_call_that_another_rule_denies_holds_nothing_and_keeps_the_ol
     assert_eq!(step(&mut twin, -40_000, "a", Step::Commit(Some(1))), [1, 10, 9, 0, 60_000]);
     // The errors are the same as those of a reservation that nothing denies.
     let then = NOW - 40 * SECOND;
-    let refused = twin.step(&TEN_A_MINUTE, then, b"a", vain(30, 1));
+    let refused = twin.step(&TEN_PER_MINUTE, then, b"a", vain(30, 1));
     assert_eq!(refused, Ok(None), "settled");
-    let rule = Fixed::rule(&TEN_A_MINUTE);
-    let told = twin.key.step(&rule, then, b"a", vain(30, 99));
-    assert_eq!(told, Err(ReservationError::Settled));
+    let rule = Fixed::rule(&TEN_PER_MINUTE);
+    let result = twin.key.step(&rule, then, b"a", vain(30, 99));
+    assert_eq!(result, Err(ReservationError::Settled));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn reservation_that_does_not_fit_is_held_as_0_units_in_shadow_mode() {
     let shadow = |seconds, cost| Step::Reserve(Hold { is_shadow: true, ..hold(seconds, cost) });
     let mut twin = Reserved::default();
     assert_eq!(step(&mut twin, 0, "a", shadow(30, 4)), [1, 10, 6, 0, 30_000]);
-    // The numbers tell what enforcement would do; the id is remembered and can be settled.
+    // The numbers are those of an enforced policy; the id is remembered and can be settled.
     assert_eq!(step(&mut twin, 0, "b", shadow(30, 7)), [0, 10, 6, 30_000, 30_000]);
     assert_eq!(step(&mut twin, 0, "b", Step::Commit(None)), [1, 10, 6, 0, 30_000]);
     assert_eq!(step(&mut twin, 0, "c", shadow(30, 11)), [0, 10, 6, -1, 30_000]);
@@ -139,9 +139,9 @@ fn reservation_that_does_not_fit_is_held_as_0_units_in_shadow_mode() {
 }
 
 #[test]
-fn only_a_commit_of_an_open_reservation_tells_units() {
+fn only_a_commit_of_an_open_reservation_reports_units() {
     let mut twin = Reserved::default();
-    let rule = Fixed::rule(&TEN_A_MINUTE);
+    let rule = Fixed::rule(&TEN_PER_MINUTE);
     let cost = |units| Cost::new(units).expect("in range");
     let hold = |units| {
         let ttl = lease_rule(1, 30 * SECOND).ttl;
@@ -163,11 +163,11 @@ fn only_a_commit_of_an_open_reservation_tells_units() {
         let stored = bytes.as_deref().map(|bytes| decode(bytes).unwrap());
         let outcome = rule.take_step(stored, now, id.as_bytes(), step);
         let outcome = outcome.unwrap_or_else(|error| panic!("{id} {step:?}: {error:?}"));
-        let told = outcome.next.kept().map_or(0, |next| next.state.committed().units());
-        assert_eq!(told, units, "{id} {step:?}");
+        let committed = outcome.next.kept().map_or(0, |next| next.state.committed().units());
+        assert_eq!(committed, units, "{id} {step:?}");
         if let Some(write) = Write::of(&outcome.next) {
             twin.key.store(&write);
         }
     }
-    assert!(rule.is_reservable() && !parsed("GCRA 6 10 60").rule.is_reservable());
+    assert!(rule.is_reservable() && !parse("GCRA 6 10 60").rule.is_reservable());
 }

@@ -2,14 +2,14 @@
 //! schedules.
 
 use crate::algorithms::State;
-use crate::oracle::answer::{Answer, Verb};
 use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Source};
 use crate::oracle::key::Key;
 use crate::oracle::model::Limits;
+use crate::oracle::reply::{Reply, Verb};
 use crate::oracle::reservations::{AnyCall, Reserving, Step};
 use crate::oracle::subject::{Subject, Twin};
 use crate::oracle::windows::{Fixed, Quotas, Windows};
-use crate::reservations::window::tests::{NOW, SECOND, TEN_A_MINUTE, reserve};
+use crate::reservations::window::tests::{NOW, SECOND, TEN_PER_MINUTE, reserve};
 use crate::state::decode;
 use crate::time::{Instant, Span};
 use crate::{oracle, properties};
@@ -21,7 +21,7 @@ use proptest::test_runner::TestCaseResult;
 fn play<S: Subject + Windows>(
     mut source: &[u8],
     is_set: bool,
-    mut check: impl FnMut(&Key, &Limits, i128, AnyCall, Answer, &Key) -> Result<(), String>,
+    mut check: impl FnMut(&Key, &Limits, i128, AnyCall, Reply, &Key) -> Result<(), String>,
 ) -> TestCaseResult {
     let source = &mut source;
     let rules = [Limits::draw(source), Limits::draw(source)];
@@ -38,8 +38,8 @@ fn play<S: Subject + Windows>(
         now = if is_set { moved } else { moved.max(now) };
         let call = AnyCall::draw(source, limits, S::span_us(limits));
         let before = twin.key.clone();
-        if let Some(answer) = twin.any_call(limits, now, call).map_err(TestCaseError::fail)? {
-            let checked = check(&twin.key, limits, now, call, answer, &before);
+        if let Some(reply) = twin.any_call(limits, now, call).map_err(TestCaseError::fail)? {
+            let checked = check(&twin.key, limits, now, call, reply, &before);
             checked.map_err(TestCaseError::fail)?;
         }
     }
@@ -53,13 +53,13 @@ fn sources() -> impl Strategy<Value = Vec<u8>> {
 /// Checks that a denied call writes nothing while the clock runs forward, and that an expired state
 /// counts as a missing one.
 fn writes_only_what_is_allowed<S: Subject + Windows>(source: &[u8]) -> TestCaseResult {
-    play::<S>(source, false, |key, limits, now, call, answer, before| {
+    play::<S>(source, false, |key, limits, now, call, reply, before| {
         let denies = match call {
-            AnyCall::Plain(verb, _) if verb.decides() => answer.allowed == 0,
+            AnyCall::Plain(verb, _) if verb.decides() => reply.allowed == 0,
             AnyCall::Plain(_, cost) => cost == 0,
             AnyCall::Step(_, Step::Reserve(hold)) if hold.is_vain => true,
-            AnyCall::Step(_, Step::Reserve(hold)) => answer.allowed == 0 && !hold.is_shadow,
-            AnyCall::Step(..) => answer.allowed == 0,
+            AnyCall::Step(_, Step::Reserve(hold)) => reply.allowed == 0 && !hold.is_shadow,
+            AnyCall::Step(..) => reply.allowed == 0,
         };
         if denies && key != before {
             return Err(format!("{call:?} at {now} wrote what it denied"));
@@ -82,13 +82,13 @@ fn writes_only_what_is_allowed<S: Subject + Windows>(source: &[u8]) -> TestCaseR
 /// is longer, however the clock steps.
 fn waits_are_bounded<S: Subject + Windows>(source: &[u8]) -> TestCaseResult {
     let mut longest_us = 0;
-    play::<S>(source, true, |_, limits, now, call, answer, _| {
+    play::<S>(source, true, |_, limits, now, call, reply, _| {
         if let AnyCall::Step(_, Step::Reserve(hold)) = call {
             longest_us = longest_us.max(hold.ttl_us);
         }
         let waits = 2 * longest_us.max(S::span_us(limits));
-        let is_short = answer.retry_after_ms <= oracle::div_ceil(waits, 1_000);
-        if is_short { Ok(()) } else { Err(format!("{call:?} at {now} waits {answer:?}")) }
+        let is_short = reply.retry_after_ms <= oracle::div_ceil(waits, 1_000);
+        if is_short { Ok(()) } else { Err(format!("{call:?} at {now} waits {reply:?}")) }
     })
 }
 
@@ -111,8 +111,8 @@ fn never_exceeds<S: Subject + Windows>(
             3 => AnyCall::Step(id, Step::Commit(Some(cost.min(held[id])))),
             _ => AnyCall::Step(id, Step::Cancel),
         };
-        let answer = twin.any_call(limits, now, call).map_err(TestCaseError::fail)?;
-        let allowed = answer.is_some_and(|answer| answer.allowed > 0);
+        let reply = twin.any_call(limits, now, call).map_err(TestCaseError::fail)?;
+        let allowed = reply.is_some_and(|reply| reply.allowed > 0);
         if matches!(call, AnyCall::Step(_, Step::Reserve(..))) && allowed {
             held[id] = cost;
         }
@@ -172,9 +172,9 @@ proptest! {
     fn used_and_reserved_together_never_exceed_the_limit(
         calls in prop::collection::vec((0..6_usize, 0..5_u8, 1..9_i128, 0..40_i128), 1..60),
     ) {
-        never_exceeds::<Fixed>(&TEN_A_MINUTE, SECOND, 60_000_000, &calls)?;
+        never_exceeds::<Fixed>(&TEN_PER_MINUTE, SECOND, 60_000_000, &calls)?;
         // `QUOTA 10 day`, and steps of half an hour.
-        let days = Limits { rate: 5, ..TEN_A_MINUTE };
+        let days = Limits { rate: 5, ..TEN_PER_MINUTE };
         never_exceeds::<Quotas>(&days, DAY_US / 48, DAY_US as u64, &calls)?;
     }
 }

@@ -5,9 +5,9 @@ use crate::bounds::{Cost, Leave};
 use crate::calendar::Unit;
 use crate::call::ChargeError;
 use crate::oracle;
-use crate::oracle::answer::Verb;
 use crate::oracle::key::Key;
 use crate::oracle::model::Limits;
+use crate::oracle::reply::Verb;
 use crate::oracle::reservations::{Hold, Reserving, Step};
 use crate::oracle::subject::Subject;
 use crate::oracle::windows::{Fixed, Quotas, Windows, calendar};
@@ -21,7 +21,7 @@ pub(super) const NOW: i128 = 1_800_000_000_000_000;
 pub(super) const SECOND: i128 = 1_000_000;
 
 /// `FIXED 10 60`
-pub(super) const TEN_A_MINUTE: Limits =
+pub(super) const TEN_PER_MINUTE: Limits =
     Limits { capacity: 10, rate: 1, period_us: 60 * SECOND, aligned: false, slots: 16 };
 
 pub(super) fn reserve(seconds: i128, cost: i128) -> Step {
@@ -46,29 +46,29 @@ fn check_from<S: Subject + Windows>(start: i128, limits: &Limits, rows: &[Row]) 
     let mut twin = Twin::<S>::default();
     for (number, (at_ms, call, expected)) in rows.iter().enumerate() {
         let now = start + at_ms * 1_000;
-        let answer = match call {
+        let reply = match call {
             Plain(verb, cost) => twin.call(*verb, limits, now, *cost),
             Call::Step(id, step) => twin.step(limits, now, id.as_bytes(), *step),
         };
-        let answer = answer.unwrap().expect("not refused");
-        assert_eq!(answer.fields(), *expected, "row {}", number + 1);
+        let reply = reply.unwrap().expect("not refused");
+        assert_eq!(reply.fields(), *expected, "row {}", number + 1);
     }
     twin
 }
 
 #[test]
-fn reservation_that_leaves_units_is_made_only_if_others_leave_them() {
+fn reservation_that_leaves_units_is_granted_only_if_others_leave_them() {
     let leaving = |cost, units| {
         let leave = Some(Leave::Units(Cost::new(units).unwrap()));
         Call::Step("a", Step::Reserve(Hold { leave, ..Hold::new(30 * SECOND, cost) }))
     };
     check(
-        &TEN_A_MINUTE,
+        &TEN_PER_MINUTE,
         &[
             (0, Call::Step("b", reserve(90, 4)), [1, 10, 6, 0, 90_000]),
             (0, leaving(4, 3), [0, 10, 6, 90_000, 90_000]),
             (0, leaving(4, 2), [1, 10, 2, 0, 90_000]),
-            // Its own four units do not count; cost 0 asks for what it leaves.
+            // Its own four units do not count; cost 0 needs only what it leaves.
             (0, leaving(3, 3), [1, 10, 3, 0, 90_000]),
             (0, leaving(0, 7), [0, 10, 3, 90_000, 90_000]),
             (0, leaving(0, 6), [1, 10, 6, 0, 90_000]),
@@ -80,7 +80,7 @@ fn reservation_that_leaves_units_is_made_only_if_others_leave_them() {
 #[test]
 fn open_reservation_counts_as_used_until_it_expires() {
     check(
-        &TEN_A_MINUTE,
+        &TEN_PER_MINUTE,
         &[
             // The reservation opens no window: its units are freed when it expires.
             (0, Call::Step("a", reserve(90, 4)), [1, 10, 6, 0, 90_000]),
@@ -108,7 +108,7 @@ fn open_reservation_counts_as_used_until_it_expires() {
 #[test]
 fn reservation_is_settled_once_for_the_amount_used() {
     check(
-        &TEN_A_MINUTE,
+        &TEN_PER_MINUTE,
         &[
             (0, Call::Step("a", reserve(60, 4)), [1, 10, 6, 0, 60_000]),
             (0, Call::Step("b", reserve(60, 4)), [1, 10, 2, 0, 60_000]),
@@ -136,7 +136,7 @@ fn reservation_is_settled_once_for_the_amount_used() {
 #[test]
 fn commit_after_the_reservation_expired_charges_nothing() {
     check(
-        &TEN_A_MINUTE,
+        &TEN_PER_MINUTE,
         &[
             (0, Call::Step("a", reserve(60, 4)), [1, 10, 6, 0, 60_000]),
             (60_000, Call::Step("a", Step::Commit(Some(9))), [0, 10, 10, 0, 0]),
@@ -148,7 +148,7 @@ fn commit_after_the_reservation_expired_charges_nothing() {
 
 #[test]
 fn reservation_survives_its_window_and_counts_in_the_window_of_its_commit() {
-    let aligned = Limits { aligned: true, ..TEN_A_MINUTE };
+    let aligned = Limits { aligned: true, ..TEN_PER_MINUTE };
     // At 0 ms, the clock is on a boundary between windows.
     check(
         &aligned,
@@ -164,7 +164,7 @@ fn reservation_survives_its_window_and_counts_in_the_window_of_its_commit() {
     );
     // A commit opens a window if none is open.
     check(
-        &TEN_A_MINUTE,
+        &TEN_PER_MINUTE,
         &[
             (0, Call::Step("a", reserve(100, 5)), [1, 10, 5, 0, 100_000]),
             (30_000, Call::Step("a", Step::Commit(None)), [1, 10, 5, 0, 60_000]),
@@ -175,7 +175,7 @@ fn reservation_survives_its_window_and_counts_in_the_window_of_its_commit() {
 #[test]
 fn second_reserve_replaces_amount_and_ttl_if_the_new_amount_fits() {
     check(
-        &TEN_A_MINUTE,
+        &TEN_PER_MINUTE,
         &[
             (0, Plain(Verb::Decide, 2), [1, 10, 8, 0, 60_000]),
             (0, Call::Step("a", reserve(30, 6)), [1, 10, 2, 0, 60_000]),
@@ -216,7 +216,7 @@ fn committed_id_is_remembered_for_60_s_or_its_ttl_even_if_it_was_about_to_expire
     for (ttl_ms, at_ms, forgotten_ms) in rows {
         let mut twin = <Twin>::default();
         let mut step = |at_ms: i128, step| {
-            twin.step(&TEN_A_MINUTE, NOW + at_ms * 1_000, b"a", step).unwrap().unwrap()
+            twin.step(&TEN_PER_MINUTE, NOW + at_ms * 1_000, b"a", step).unwrap().unwrap()
         };
         let commit = Step::Commit(Some(3));
         assert_eq!(step(0, Step::Reserve(Hold::new(ttl_ms * 1_000, 4))).remaining, 6);
@@ -238,7 +238,7 @@ fn committed_id_is_remembered_for_60_s_or_its_ttl_even_if_it_was_about_to_expire
 fn id_committed_after_the_clock_stepped_back_is_remembered_until_its_old_end() {
     let mut twin = <Twin>::default();
     let mut step = |at: i128, step| {
-        twin.step(&TEN_A_MINUTE, NOW + at * SECOND, b"a", step).unwrap().unwrap().allowed
+        twin.step(&TEN_PER_MINUTE, NOW + at * SECOND, b"a", step).unwrap().unwrap().allowed
     };
     assert_eq!(step(0, reserve(90, 4)), 1);
     assert_eq!(step(-90, Step::Commit(None)), 1);
@@ -247,30 +247,30 @@ fn id_committed_after_the_clock_stepped_back_is_remembered_until_its_old_end() {
     // The clock steps back by the longest ttl: the id is remembered for the longest ttl only.
     let mut twin = <Twin>::default();
     let year = 366 * 86_400;
-    twin.step(&TEN_A_MINUTE, NOW, b"a", reserve(year, 4)).unwrap();
-    twin.step(&TEN_A_MINUTE, NOW - year * SECOND, b"a", Step::Commit(None)).unwrap();
+    twin.step(&TEN_PER_MINUTE, NOW, b"a", reserve(year, 4)).unwrap();
+    twin.step(&TEN_PER_MINUTE, NOW - year * SECOND, b"a", Step::Commit(None)).unwrap();
     assert_eq!(i128::from(only_reservation(&twin).ttl.as_us()), year * SECOND);
 }
 
 #[test]
 fn settled_id_cannot_be_reserved_before_it_expires() {
     let mut twin = check(
-        &TEN_A_MINUTE,
+        &TEN_PER_MINUTE,
         &[
             (0, Call::Step("a", reserve(60, 4)), [1, 10, 6, 0, 60_000]),
             (0, Call::Step("a", Step::Commit(Some(0))), [1, 10, 10, 0, 0]),
         ],
     );
-    let rule = Fixed::rule(&TEN_A_MINUTE);
+    let rule = Fixed::rule(&TEN_PER_MINUTE);
     let refused = twin.key.step(&rule, NOW + 59_999_999, b"a", reserve(1, 1));
     assert_eq!(refused, Err(ReservationError::Settled));
-    let answer = twin.step(&TEN_A_MINUTE, NOW + 60_000_000, b"a", reserve(1, 1));
-    assert_eq!(answer.unwrap().unwrap().allowed, 1);
+    let reply = twin.step(&TEN_PER_MINUTE, NOW + 60_000_000, b"a", reserve(1, 1));
+    assert_eq!(reply.unwrap().unwrap().allowed, 1);
 }
 
 #[test]
 fn key_holds_1024_ids_and_expired_ones_make_room() {
-    let limits = Limits { capacity: 5_000, ..TEN_A_MINUTE };
+    let limits = Limits { capacity: 5_000, ..TEN_PER_MINUTE };
     let mut twin = <Twin>::default();
     for number in 0..1_024 {
         let ttl = if number == 77 { 30 } else { 60 };
@@ -297,7 +297,7 @@ fn key_holds_1024_ids_and_expired_ones_make_room() {
 
 #[test]
 fn refused_commit_above_the_largest_debt_leaves_the_reservation_open() {
-    let limits = Limits { capacity: 1_000_000_000_000, ..TEN_A_MINUTE };
+    let limits = Limits { capacity: 1_000_000_000_000, ..TEN_PER_MINUTE };
     let mut twin = <Twin>::default();
     twin.call(Verb::Charge, &limits, NOW, 1_000_000_000_000).unwrap();
     twin.step(&limits, NOW + 1, b"a", reserve(90, 0)).unwrap().expect("holds nothing");
@@ -312,7 +312,7 @@ fn refused_commit_above_the_largest_debt_leaves_the_reservation_open() {
 
 #[test]
 fn removing_the_last_reservation_deletes_the_key_or_restores_the_plain_state() {
-    let limits = &TEN_A_MINUTE;
+    let limits = &TEN_PER_MINUTE;
     let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(60, 4)).unwrap();
     twin.step(limits, NOW, b"a", Step::Cancel).unwrap();
@@ -340,7 +340,7 @@ fn removing_the_last_reservation_deletes_the_key_or_restores_the_plain_state() {
 
 #[test]
 fn clock_set_back_lengthens_a_reservation_by_at_most_its_ttl() {
-    let limits = &TEN_A_MINUTE;
+    let limits = &TEN_PER_MINUTE;
     let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(20, 8)).unwrap();
     // The clock steps back by the ttl: the reservation stays, and the wait grows by as much.
@@ -364,17 +364,17 @@ fn clock_set_back_lengthens_a_reservation_by_at_most_its_ttl() {
 }
 
 /// `QUOTA 10 day ZONE Europe/Berlin`
-const TEN_A_DAY: Limits = Limits { rate: 5, period_us: 60 * SECOND + 1, ..TEN_A_MINUTE };
+const TEN_PER_DAY: Limits = Limits { rate: 5, period_us: 60 * SECOND + 1, ..TEN_PER_MINUTE };
 
 #[test]
 fn reservation_survives_midnight_before_a_day_of_23_hours() {
-    assert_eq!(calendar(&TEN_A_DAY), (Unit::Day, 1, "Europe/Berlin"));
+    assert_eq!(calendar(&TEN_PER_DAY), (Unit::Day, 1, "Europe/Berlin"));
     // 2026-03-28T22:00:00Z: an hour before midnight in Berlin. The next day has 23 hours.
     let start = 1_774_735_200 * SECOND;
     let hour = 3_600_000;
     check_from::<Quotas>(
         start,
-        &TEN_A_DAY,
+        &TEN_PER_DAY,
         &[
             (0, Plain(Verb::Decide, 6), [1, 10, 4, 0, hour]),
             (0, Call::Step("a", reserve(7_200, 3)), [1, 10, 1, 0, 2 * hour]),
@@ -397,21 +397,21 @@ fn reservation_survives_midnight_before_a_day_of_23_hours() {
 #[test]
 fn reservations_survive_a_new_calendar_and_usage_counts_if_its_start_is_in_the_open_period() {
     // 2027-01-15T08:00:00Z: 9:00 in Berlin. A UTC day ends an hour later than a day in Berlin.
-    let utc = Limits { period_us: 60 * SECOND, ..TEN_A_DAY };
+    let utc = Limits { period_us: 60 * SECOND, ..TEN_PER_DAY };
     assert_eq!(calendar(&utc), (Unit::Day, 1, "UTC"));
     let mut twin = Twin::<Quotas>::default();
     let hour = 3_600 * SECOND;
     let step = |twin: &mut Twin<Quotas>, limits, at, step| {
-        let answer = twin.step(limits, NOW + at, b"a", step).unwrap().expect("not refused");
-        (answer.remaining, answer.reset_after_ms)
+        let reply = twin.step(limits, NOW + at, b"a", step).unwrap().expect("not refused");
+        (reply.remaining, reply.reset_after_ms)
     };
-    twin.call(Verb::Decide, &TEN_A_DAY, NOW, 3).unwrap();
-    assert_eq!(step(&mut twin, &TEN_A_DAY, 0, reserve(86_400, 4)), (3, 86_400_000));
+    twin.call(Verb::Decide, &TEN_PER_DAY, NOW, 3).unwrap();
+    assert_eq!(step(&mut twin, &TEN_PER_DAY, 0, reserve(86_400, 4)), (3, 86_400_000));
     // The day in Berlin began before the day in UTC.
     let peeked = twin.call(Verb::Decide, &utc, NOW, 0).unwrap().unwrap();
     assert_eq!((peeked.remaining, peeked.reset_after_ms), (6, 86_400_000));
     assert_eq!(step(&mut twin, &utc, hour, Step::Commit(None)), (6, 54_000_000));
     // The day in UTC began within the day in Berlin.
-    let peeked = twin.call(Verb::Decide, &TEN_A_DAY, NOW + hour, 0).unwrap().unwrap();
+    let peeked = twin.call(Verb::Decide, &TEN_PER_DAY, NOW + hour, 0).unwrap().unwrap();
     assert_eq!((peeked.remaining, peeked.reset_after_ms), (6, 50_400_000));
 }

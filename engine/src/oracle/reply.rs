@@ -1,4 +1,4 @@
-//! The complete answer of a model, derived by asking it one question again and again.
+//! The complete reply of a model, derived by repeating one question.
 
 use crate::bounds::{Cost, Leave, Refill};
 use crate::decision::{Decision, Verdict};
@@ -64,7 +64,7 @@ pub enum Wrote {
 
 /// The client's view: the five integers of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Reply {
     /// 1 or 0; for a partial call, the units granted.
     pub allowed: i128,
     /// The rule's limit or capacity.
@@ -77,7 +77,7 @@ pub struct Answer {
     pub reset_after_ms: i128,
 }
 
-impl Answer {
+impl Reply {
     /// Returns the five numbers in the order of the reply.
     pub const fn fields(&self) -> [i128; 5] {
         let Self { allowed, limit, remaining, retry_after_ms, reset_after_ms } = *self;
@@ -96,7 +96,7 @@ fn retry_after_ms<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128)
     ms_until(now, |at| oracle.would_allow(limits, at, cost))
 }
 
-/// Returns the expected answer and write of a call; `None` if the call must be refused. Updates
+/// Returns the expected reply and write of a call; `None` if the call must be refused. Updates
 /// `oracle` to the state after the call.
 pub fn act<O: Oracle>(
     oracle: &mut O,
@@ -104,7 +104,7 @@ pub fn act<O: Oracle>(
     limits: &Limits,
     now: i128,
     cost: i128,
-) -> Option<(Answer, Wrote)> {
+) -> Option<(Reply, Wrote)> {
     let mut settled = oracle.clone();
     let repaired = cost > 0 && settled.clone().repair(limits, now);
     settled.repair(limits, now);
@@ -121,7 +121,7 @@ pub fn act<O: Oracle>(
         Verb::Refund => cost > 0 && !had_nothing,
         _ => allowed > 0 && cost > 0,
     };
-    let answer = Answer {
+    let reply = Reply {
         allowed,
         limit: O::limit(limits),
         remaining: settled.remaining(limits, now),
@@ -130,7 +130,7 @@ pub fn act<O: Oracle>(
     };
     if verb == Verb::Refund && changed && settled.is_blank(limits, now) {
         *oracle = O::default();
-        return Some((answer, Wrote::Deletion));
+        return Some((reply, Wrote::Deletion));
     }
     if changed || repaired {
         settled.stored(limits, now);
@@ -138,7 +138,7 @@ pub fn act<O: Oracle>(
     if cost > 0 {
         *oracle = settled;
     }
-    Some((answer, if changed || repaired { Wrote::State } else { Wrote::Nothing }))
+    Some((reply, if changed || repaired { Wrote::State } else { Wrote::Nothing }))
 }
 
 fn decide<O: Oracle>(
@@ -209,16 +209,11 @@ fn refund<O: Oracle>(subject: &mut O, limits: &Limits, now: i128, cost: i128) ->
 /// The model of any algorithm.
 pub trait AnyOracle {
     /// Calls [`act`].
-    fn act(
-        &mut self,
-        verb: Verb,
-        limits: &Limits,
-        now: i128,
-        cost: i128,
-    ) -> Option<(Answer, Wrote)>;
-    /// Returns the expected answer if another rule denies the call: the current numbers, with
+    fn act(&mut self, verb: Verb, limits: &Limits, now: i128, cost: i128)
+    -> Option<(Reply, Wrote)>;
+    /// Returns the expected reply if another rule denies the call: the current numbers, with
     /// nothing taken.
-    fn decide_only(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote);
+    fn decide_only(&mut self, limits: &Limits, now: i128, cost: i128) -> (Reply, Wrote);
     /// Returns a copy in the same state.
     fn copy(&self) -> Box<dyn AnyOracle>;
 }
@@ -230,15 +225,15 @@ impl<O: Oracle + 'static> AnyOracle for O {
         limits: &Limits,
         now: i128,
         cost: i128,
-    ) -> Option<(Answer, Wrote)> {
+    ) -> Option<(Reply, Wrote)> {
         act(self, verb, limits, now, cost)
     }
 
-    fn decide_only(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote) {
+    fn decide_only(&mut self, limits: &Limits, now: i128, cost: i128) -> (Reply, Wrote) {
         let repaired = cost > 0 && self.repair(limits, now);
-        let (answer, _) = act(self, Verb::Decide, limits, now, 0).expect("a decision");
+        let (reply, _) = act(self, Verb::Decide, limits, now, 0).expect("a decision");
         let wrote = if repaired { Wrote::State } else { Wrote::Nothing };
-        (Answer { retry_after_ms: 0, ..answer }, wrote)
+        (Reply { retry_after_ms: 0, ..reply }, wrote)
     }
 
     fn copy(&self) -> Box<dyn AnyOracle> {
@@ -246,18 +241,18 @@ impl<O: Oracle + 'static> AnyOracle for O {
     }
 }
 
-/// Returns the expected answer of a deciding call, and true if it must write. Updates `oracle`.
-pub fn call<O: Oracle>(oracle: &mut O, limits: &Limits, now: i128, cost: i128) -> (Answer, bool) {
-    let (answer, wrote) = act(oracle, Verb::Decide, limits, now, cost).expect("a decision");
-    (answer, wrote != Wrote::Nothing)
+/// Returns the expected reply of a deciding call, and true if it must write. Updates `oracle`.
+pub fn call<O: Oracle>(oracle: &mut O, limits: &Limits, now: i128, cost: i128) -> (Reply, bool) {
+    let (reply, wrote) = act(oracle, Verb::Decide, limits, now, cost).expect("a decision");
+    (reply, wrote != Wrote::Nothing)
 }
 
-/// Returns the expected answer of `RL.PEEK`: that of [`call`], without an update.
-pub fn peek<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> Answer {
+/// Returns the expected reply of `RL.PEEK`: that of [`call`], without an update.
+pub fn peek<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> Reply {
     call(&mut oracle.clone(), limits, now, cost).0
 }
 
-impl From<Decision> for Answer {
+impl From<Decision> for Reply {
     fn from(decision: Decision) -> Self {
         let ms = |span: Span| i128::from(span.as_ms_ceil());
         let (allowed, retry_after_ms) = match decision.verdict {
