@@ -8,7 +8,7 @@
 //!
 //! [`Stored::finish`] takes the last three for a call with one key. A call with several keys
 //! (`rule_set`) commits every change before it announces the first one, because a client that is
-//! told of one change may read the other keys at once.
+//! notified of one change may read the other keys at once.
 
 use crate::api::call::Call;
 use crate::api::key::WriteKey;
@@ -70,7 +70,7 @@ impl<'call> Stored<'call> {
             committed.announce(call)?;
         }
         counts.count(call);
-        answer(self.id, call, is_allowed, reply);
+        count_and_reply(self.id, call, is_allowed, reply);
         Ok(())
     }
 }
@@ -142,14 +142,14 @@ impl Reply for () {
 
 /// Counts the decision of command `id` for `INFO`, and sends `reply`.
 #[inline(always)]
-pub fn answer(id: CommandId, call: &Call<'_>, is_allowed: bool, reply: &impl Reply) {
+pub fn count_and_reply(id: CommandId, call: &Call<'_>, is_allowed: bool, reply: &impl Reply) {
     info::count_decision(id, is_allowed);
     reply.send(call.context());
 }
 
 /// Ends a call of command `id` that stores nothing.
 #[inline(always)]
-pub fn answer_unstored(id: CommandId, call: &Call<'_>, is_allowed: bool, reply: &impl Reply) {
+pub fn finish_unstored(id: CommandId, call: &Call<'_>, is_allowed: bool, reply: &impl Reply) {
     fault::point(Point::Reply);
-    answer(id, call, is_allowed, reply);
+    count_and_reply(id, call, is_allowed, reply);
 }

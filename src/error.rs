@@ -25,7 +25,7 @@ const WRONG_TYPE: &CStr = c"WRONGTYPE the key does not hold a state of this algo
 
 const NO_POLICY: &CStr = c"NOPOLICY no such policy";
 
-const NOT_TOLD: &CStr = c"ERR internal error: the server refused to count the holders";
+const QUERY_REFUSED: &CStr = c"ERR internal error: the server refused to count the holders";
 
 /// The reason why a command failed. The texts of grammar errors are in the engine's grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum CommandError {
     /// the largest debt or total.
     Charge(ChargeError),
     /// The server did not count the holders of a lease key.
-    NotTold,
+    QueryRefused,
     /// A reservation is not made, or not settled.
     Reservation(ReservationError),
     /// The server did not store the new state, or did not replicate its effect.
@@ -80,7 +80,7 @@ pub enum RuleError {
     /// The rule's key holds no state of the rule's algorithm.
     WrongType,
     /// The server did not count the holders of the rule's key.
-    NotTold,
+    QueryRefused,
     /// The rule's policy does not exist, and the rule names no `DEFAULT` rule.
     NoPolicy,
     /// The rule's reservation is not made.
@@ -93,7 +93,7 @@ impl RuleError {
             Self::Grammar(error) => error.text(),
             Self::RepeatedKey => Some(c"ERR repeated key: each key may be given once"),
             Self::WrongType => Some(WRONG_TYPE),
-            Self::NotTold => Some(NOT_TOLD),
+            Self::QueryRefused => Some(QUERY_REFUSED),
             Self::NoPolicy => Some(NO_POLICY),
             Self::Reservation(error) => Some(reservation_text(error)),
         }
@@ -106,7 +106,7 @@ impl CommandError {
         match (self, self.text()) {
             (Self::PolicyFile(error), _) => context.reply_error(&file_error_text(error)),
             (Self::InRule { number, .. }, Some(text)) => {
-                context.reply_error(&numbered(text, number));
+                context.reply_error(&with_number(text, number));
             }
             (_, Some(text)) => context.reply_error(text),
             (_, None) => context.reply_wrong_arity(),
@@ -120,7 +120,7 @@ impl CommandError {
             Self::InRule { error, .. } => return error.text(),
             Self::WrongType => WRONG_TYPE,
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
-            Self::NotTold => NOT_TOLD,
+            Self::QueryRefused => QUERY_REFUSED,
             Self::NoPolicy => NO_POLICY,
             Self::Charge(error) => charge_text(error),
             Self::Reservation(error) => reservation_text(error),
@@ -223,7 +223,7 @@ fn file_error(error: FileError) -> &'static CStr {
 }
 
 /// Inserts `rule`, its number and a colon after the first word of an error text.
-fn numbered(text: &CStr, number: usize) -> CString {
+fn with_number(text: &CStr, number: usize) -> CString {
     about(&format!("rule {number}"), text)
 }
 
@@ -266,7 +266,7 @@ become_errors! {
     error => ReservationError as RuleError: Self::Reservation(error),
     error => HoldersError as RuleError: match error {
         HoldersError::WrongType => Self::WrongType,
-        HoldersError::NotTold => Self::NotTold,
+        HoldersError::QueryRefused => Self::QueryRefused,
     },
 }
 
@@ -276,7 +276,7 @@ impl From<RuleError> for CommandError {
             RuleError::Grammar(error) => Self::Grammar(error),
             RuleError::RepeatedKey => Self::InRule { number: 1, error },
             RuleError::WrongType => Self::WrongType,
-            RuleError::NotTold => Self::NotTold,
+            RuleError::QueryRefused => Self::QueryRefused,
             RuleError::NoPolicy => Self::NoPolicy,
             RuleError::Reservation(error) => Self::Reservation(error),
         }

@@ -78,7 +78,7 @@ fn settle(id: CommandId, call: &mut Call<'_>, kind: Settling) -> Result<(), Comm
 }
 
 /// The result of a call on the state of a key.
-type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
+type CallOutcome<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 
 /// Applies `act` to the state of the key, stores the result, and replies. Everything that can fail,
 /// the reply included, comes before the key changes. `RL.TOP` counts the call if `counted` gives
@@ -88,7 +88,7 @@ fn apply(
     id: CommandId,
     call: &mut Call<'_>,
     counted: Option<(Cost, Instant)>,
-    act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> Made<'key>,
+    act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> CallOutcome<'key>,
 ) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
     let outcome = act(&key)?;
@@ -111,7 +111,7 @@ fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     };
     let key = call.only_key()?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
-    ending::answer_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
+    ending::finish_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 

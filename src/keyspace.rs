@@ -74,7 +74,7 @@ pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, Not
 }
 
 /// Returns the ban of a key; `None` if the key holds anything else. For commands whose state is not
-/// what [`load`] returns: they ask only if the key does not hold their own state.
+/// what [`load`] returns: they call it only if the key does not hold their own state.
 #[cold]
 #[inline(never)]
 pub fn ban(key: &ReadKey<'_, '_>) -> Option<Ban> {
@@ -211,7 +211,7 @@ pub fn commit<'call>(
     let relaxed_ms = clock::expire_at_ms(kept.expires_at.after(kept.ttl_slack));
     let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
     let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
-    // A missing key has no expiry, so calls that keep an expiry do not ask.
+    // A missing key has no expiry, so calls that keep an expiry do not check the kind.
     let creates = new_expiry_ms.is_some() && key.kind() == KeyKind::Missing;
     store(&mut key, &kept.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
     if creates && let Some(id) = creator {

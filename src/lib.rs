@@ -1,6 +1,6 @@
 //! Rate limiting inside Redis and Valkey.
 //!
-//! A server loads this library as the module `rl`. Its commands answer one question in one round
+//! A server loads this library as the module `rl`. Its commands decide one question in one round
 //! trip: may this happen now? The engine decides; this crate passes bytes between the server's API
 //! and the engine.
 //!

@@ -21,8 +21,8 @@ pub fn send(
     new_expiry_ms: Option<u64>,
 ) -> Result<(), Refused> {
     match change {
-        Change::Whole(bytes) => replaced(key, bytes.as_slice(), new_expiry_ms),
-        Change::Rewrite(bytes) => replaced(key, bytes, new_expiry_ms),
+        Change::Whole(bytes) => replicate_whole(key, bytes.as_slice(), new_expiry_ms),
+        Change::Rewrite(bytes) => replicate_whole(key, bytes, new_expiry_ms),
         Change::Patch { offset, entry } => overwritten(key, *offset, entry, new_expiry_ms),
         Change::Tail { offset, entries } => overwritten(key, *offset, entries, new_expiry_ms),
     }
@@ -40,7 +40,7 @@ fn overwritten(
 }
 
 #[inline(always)]
-fn replaced(
+fn replicate_whole(
     key: &WriteKey<'_, '_>,
     bytes: &[u8],
     new_expiry_ms: Option<u64>,

@@ -38,11 +38,11 @@ pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
 #[inline(always)]
 pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i64; 7] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = decision.integers();
-    let (shown, wait_ms) = match force {
+    let (granted, wait_ms) = match force {
         Force::Enforced => (allowed, retry_after_ms),
         Force::Shadow => (integer(full_units), 0),
     };
-    [shown, limit, remaining, wait_ms, reset_after_ms, allowed, retry_after_ms]
+    [granted, limit, remaining, wait_ms, reset_after_ms, allowed, retry_after_ms]
 }
 
 /// Returns true if the integers of a reply allow the call.
@@ -67,7 +67,7 @@ impl AsRef<[i64]> for Numbers {
 
 /// Returns the five integers that the caller must obey under the rule of a row. A rule in shadow
 /// mode allows the call.
-fn shown(row: &Row) -> [i64; 5] {
+fn effective_integers(row: &Row) -> [i64; 5] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = row.decision.integers();
     if row.is_enforced() {
         [allowed, limit, remaining, retry_after_ms, reset_after_ms]
@@ -99,7 +99,7 @@ impl<'a> Several<'a> {
     pub fn of(rows: &'a [Row]) -> Self {
         let deciding = several::deciding(rows);
         let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
-            rows.get(deciding).map(shown).unwrap_or_default();
+            rows.get(deciding).map(effective_integers).unwrap_or_default();
         if allowed != 0 {
             let enforced = rows.iter().filter(|row| row.is_enforced());
             let waits = enforced.filter_map(|row| row.decision.verdict.wait());

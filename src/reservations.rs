@@ -84,11 +84,11 @@ pub fn peek(command: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     match reserving.policy() {
         None => {
             let integers = decision.integers();
-            ending::answer_unstored(command, call, reply::is_yes(&integers), &integers);
+            ending::finish_unstored(command, call, reply::is_yes(&integers), &integers);
         }
         Some(applied) => {
             let integers = applied.integers(&decision);
-            ending::answer_unstored(command, call, reply::is_yes(&integers), &integers);
+            ending::finish_unstored(command, call, reply::is_yes(&integers), &integers);
         }
     }
     Ok(())
@@ -127,7 +127,7 @@ fn reservable<'call>(
     Err(RuleError::Grammar(GrammarError::PolicyNotReservable))
 }
 
-/// A reservation that is to be made, by a rule of the call or by a policy.
+/// A reservation to make by a rule of the call or by a policy.
 pub enum Reserving<'call> {
     /// The rule is given in the call.
     ByRule {
@@ -142,7 +142,7 @@ pub enum Reserving<'call> {
     ByPolicy(ByPolicy<'call>),
 }
 
-/// A reservation that is to be made by the rule of a policy.
+/// A reservation to make by the rule of a policy.
 pub struct ByPolicy<'call> {
     applied: Applied<'call>,
     id: &'call [u8],

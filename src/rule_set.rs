@@ -84,7 +84,7 @@ pub fn decide(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     }
     announce_each(&mut committed, call).map_err(|error| count_error(&rules, error.into()))?;
     count(call, &rules, &rows, reply.is_allowed(), now);
-    ending::answer(id, call, reply.is_allowed(), &reply);
+    ending::count_and_reply(id, call, reply.is_allowed(), &reply);
     Ok(())
 }
 
@@ -98,7 +98,7 @@ pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let (mut rows, mut writes) = (Each::new(), Each::new());
     decide_each(&rules, &mut keys, &mut rows, &mut writes, now)?;
     let reply = reply::Several::of(&rows);
-    ending::answer_unstored(id, call, reply.is_allowed(), &reply);
+    ending::finish_unstored(id, call, reply.is_allowed(), &reply);
     Ok(())
 }
 

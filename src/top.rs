@@ -47,7 +47,7 @@ fn with_counts<T>(act: impl FnOnce(&mut Top) -> T) -> Option<T> {
     Some(result)
 }
 
-/// Allocates the memory that the settings ask for.
+/// Allocates the memory that the settings require.
 pub fn create() {
     let slots = config::top_slots();
     // The standard library draws the keys of its hash maps from the system.
@@ -128,7 +128,7 @@ pub fn denied_shares() -> Option<[u64; 2]> {
 /// A key with its count and the count's error.
 pub type Row = (Vec<u8>, [u64; 2]);
 
-/// Returns the keys of a database that a request asks for, highest count first, or forgets all keys
+/// Returns the keys of a database for a request, highest count first, or forgets all keys
 /// and returns none; `None` if nothing is counted. The rows are copies, because the counts must not
 /// be in use while the module calls the server.
 pub fn rows(request: TopRequest, database: u32) -> Option<Vec<Row>> {

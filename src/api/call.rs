@@ -111,7 +111,7 @@ impl<'call> Call<'call> {
     ///
     /// `ctx` must be the context of the running command, and `argv` must hold the command's `argc`
     /// arguments. The context and the arguments must outlive `'call`, and no other `Call` may be
-    /// made of them.
+    /// created from them.
     #[inline]
     unsafe fn new(
         ctx: *mut raw::RedisModuleCtx,
@@ -193,7 +193,7 @@ impl<'call> Call<'call> {
             // their bytes were not read.
             let names = self.args.get(..rest.len()).unwrap_or(self.args);
             rest = rest.get(..names.len()).unwrap_or_default();
-            if let Some(at) = repeated(names, self.key_step) {
+            if let Some(at) = find_repeated(names, self.key_step) {
                 return Err(RepeatedKey(at));
             }
         }
@@ -211,7 +211,7 @@ impl<'call> Call<'call> {
 /// Returns the number, counted from 0, of the first name that equals an earlier name. `names` has a
 /// name at index 0 and at every `step` after it. A call has few names, so comparing each name with
 /// every other name is the fastest way.
-fn repeated(names: &[&[u8]], step: usize) -> Option<usize> {
+fn find_repeated(names: &[&[u8]], step: usize) -> Option<usize> {
     let mut at = step;
     while let Some(name) = names.get(at) {
         let mut earlier = names.get(..at).unwrap_or_default();
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn noop(
 
 #[cfg(test)]
 mod tests {
-    use super::{Call, Context, repeated};
+    use super::{Call, Context, find_repeated};
     use std::cell::Cell;
     use std::ptr;
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_finds_an_equal_name_at_any_place() {
+    fn find_repeated_finds_an_equal_name_at_any_place() {
         let table: [(&[&str], Option<usize>); 8] = [
             (&[], None),
             (&["a"], None),
@@ -279,11 +279,11 @@ mod tests {
         ];
         for (names, expected) in table {
             let names: Vec<_> = names.iter().map(|name| name.as_bytes()).collect();
-            assert_eq!(repeated(&names, 1), expected, "{names:?}");
+            assert_eq!(find_repeated(&names, 1), expected, "{names:?}");
             let pairs: Vec<_> = names.iter().flat_map(|name| [*name, b"FIXED 1 1"]).collect();
-            assert_eq!(repeated(&pairs, 2), expected, "{pairs:?}");
+            assert_eq!(find_repeated(&pairs, 2), expected, "{pairs:?}");
             let odd = pairs.get(..pairs.len().saturating_sub(1)).unwrap_or_default();
-            assert_eq!(repeated(odd, 2), expected, "{odd:?}");
+            assert_eq!(find_repeated(odd, 2), expected, "{odd:?}");
         }
     }
 }

@@ -22,7 +22,7 @@ pub trait Info {
 pub struct Section<'info>(*mut raw::RedisModuleInfoCtx, PhantomData<&'info ()>);
 
 impl Section<'_> {
-    /// Opens a section. Returns true if the caller of `INFO` asked for this section.
+    /// Opens a section. Returns true if the caller of `INFO` requested this section.
     pub fn open(&self, name: &'static CStr) -> bool {
         // SAFETY: the context is that of the running report; the server copies the name.
         let result = unsafe { api!(RedisModule_InfoAddSection)(self.0, name.as_ptr()) };

@@ -8,7 +8,7 @@
 //!
 //! Reading a value through one handle may move its bytes, and a second handle of the same key would
 //! then read freed memory. So a [`KeyName`] cannot be copied or used twice, and a call hands out at
-//! most one for each key. A client or module that is told of a change may change any key. So a
+//! most one for each key. A client or module that is notified of a change may change any key. So a
 //! handle borrows the call for `'open`, and announcing a change needs exclusive access to the call.
 //!
 //! To send the server a command on an open key, the module closes the handle and opens the key
@@ -174,18 +174,18 @@ impl ReadKey<'_, '_> {
         self.handle.filter(|_| self.kind == KeyKind::SortedSet).map(NonNull::as_ptr)
     }
 
-    /// Closes the key, runs `ask`, which sends the server a command on this key, and opens the key
+    /// Closes the key, runs `send`, which sends the server a command on this key, and opens the key
     /// again. The key may have expired in between. This needs exclusive access to the key, so no
     /// bytes of the key are borrowed while it is closed.
     #[cold]
     pub(super) fn while_closed<T>(
         &mut self,
-        ask: impl FnOnce(Context<'_>, *mut raw::RedisModuleString) -> T,
+        send: impl FnOnce(Context<'_>, *mut raw::RedisModuleString) -> T,
     ) -> T {
         self.close_handle();
-        let answer = ask(self.name.context, self.name.string);
+        let result = send(self.name.context, self.name.string);
         (self.handle, self.kind) = self.name.handle(self.mode);
-        answer
+        result
     }
 
     #[inline(always)]
@@ -378,7 +378,7 @@ impl<'call> WriteKey<'_, 'call> {
 }
 
 impl ChangedKey<'_> {
-    /// Tells WATCH and client tracking that the key changed, then emits the keyspace event. No
+    /// Notifies WATCH and client tracking that the key changed, then emits the keyspace event. No
     /// other key of the call may be open.
     pub(super) fn announce(self, event: Event) {
         let signal = api!(RedisModule_SignalModifiedKey);

@@ -30,9 +30,9 @@ extern "C" fn end<E: End>(
     guard((), E::ends);
 }
 
-/// Returns the number of commands that the server has served; `None` if the server does not tell.
-/// The number does not change during a command, and is different in the next command, also within a
-/// transaction.
+/// Returns the number of commands that the server has served; `None` if the server does not report
+/// it. The number does not change during a command, and is different in the next command, also
+/// within a transaction.
 pub fn commands_served() -> Option<u64> {
     let (get, free) = (api!(RedisModule_GetServerInfo), api!(RedisModule_FreeServerInfo));
     let field = api!(RedisModule_ServerInfoGetFieldUnsigned);

@@ -183,7 +183,7 @@ impl<'open, 'call> ReadKey<'open, 'call> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the server does not answer with a count.
+    /// [`Refused`] if the server does not reply with a count.
     pub fn count_members(&mut self, min: u64, max: u64) -> Result<u64, Refused> {
         self.while_closed(|context, name| {
             let reply = Reply::of(context, ZCOUNT, name, to_integer(min), to_integer(max))?;
@@ -197,7 +197,7 @@ impl<'open, 'call> ReadKey<'open, 'call> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the server does not answer.
+    /// [`Refused`] if the server does not reply.
     pub fn member_at(&mut self, rank: u64) -> Result<Option<Member>, Refused> {
         let rank = to_integer(rank);
         self.while_closed(|context, name| Reply::of(context, ZRANGE, name, rank, rank)?.first())

@@ -53,7 +53,7 @@ pub fn peek(
         Ok((decision, _)) => decision,
         Err(error) => decide_banned(&key, request, Mode::Take, now, error)?.0,
     };
-    ending::answer_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
+    ending::finish_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 
@@ -79,14 +79,14 @@ fn settle(
 ) -> Result<(), CommandError> {
     let now = clock::now();
     let mut key = call.only_key()?.open_for_writing();
-    let me = Member::new(holder).ok_or(HoldersError::NotTold)?;
+    let me = Member::new(holder).ok_or(HoldersError::QueryRefused)?;
     fault::point(Point::Decide);
     let mut stored = match Stored::new(key.as_mut(), &me, now) {
         Ok(stored) => stored,
         Err(error) => {
             // A ban ended all leases.
             live_ban(&key, now).ok_or(error)?;
-            ending::answer_unstored(id, call, false, &false);
+            ending::finish_unstored(id, call, false, &false);
             return Ok(());
         }
     };
@@ -109,7 +109,7 @@ pub fn decide(
     mode: Mode,
     now: Instant,
 ) -> Result<(Decision, Option<HolderWrite>), HoldersError> {
-    let me = Member::new(request.id).ok_or(HoldersError::NotTold)?;
+    let me = Member::new(request.id).ok_or(HoldersError::QueryRefused)?;
     fault::point(Point::Decide);
     let mut stored = Stored::new(key, &me, now)?;
     let (decision, grant) = request.rule.decide(&mut stored, request.leave, now, mode)?;
@@ -147,10 +147,10 @@ fn live_ban(key: &ReadKey<'_, '_>, now: Instant) -> Option<LiveBan> {
 /// Replies to `RL.INSPECT` with the live holders of a key.
 #[cold]
 pub fn inspect(call: &Call<'_>, mut key: ReadKey<'_, '_>) -> Result<(), CommandError> {
-    let shown = holders::show(&mut key, clock::now()).map_err(|_| CommandError::NotAState)?;
+    let listing = holders::list(&mut key, clock::now()).map_err(|_| CommandError::NotAState)?;
     fault::point(Point::Reply);
-    let head = [("algorithm", Value::Text("LEASE")), ("holders", Value::Integer(shown.count))];
-    let first = shown.first.iter().map(|(id, left)| (id.bytes(), left.as_ms_ceil()));
+    let head = [("algorithm", Value::Text("LEASE")), ("holders", Value::Integer(listing.count))];
+    let first = listing.first.iter().map(|(id, left)| (id.bytes(), left.as_ms_ceil()));
     call.context().reply_map_with_members(&head, "lapse_after_ms", first);
     Ok(())
 }

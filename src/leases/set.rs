@@ -31,25 +31,25 @@ use std::slice;
 /// expired holders do not accumulate.
 const REMOVED_MAX: usize = 8;
 
-/// The largest number of holders that are read one by one. To count or skip more, the module asks
-/// the server.
+/// The largest number of holders that are read one by one. To count or skip more, the module sends
+/// the server a query.
 const STEPS_MAX: u64 = REMOVED_MAX as u64;
 
 /// The largest number of holders in a reply of `RL.INSPECT`.
-const SHOWN_MAX: usize = 100;
+const LISTED_MAX: usize = 100;
 
 /// The reason why the holders of a key cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldersError {
     /// The key holds a value that the module did not write.
     WrongType,
-    /// The server did not answer a query about the key's sorted set.
-    NotTold,
+    /// The server refused a query about the key's sorted set.
+    QueryRefused,
 }
 
 impl From<Refused> for HoldersError {
     fn from(Refused: Refused) -> Self {
-        Self::NotTold
+        Self::QueryRefused
     }
 }
 
@@ -135,7 +135,7 @@ fn check(key: &ReadKey<'_, '_>, now: Instant) -> Result<(), HoldersError> {
 /// Checks that a sorted set has the mark of a set of leases.
 #[inline(always)]
 pub fn check_mark(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
-    let mark = Member::empty().ok_or(HoldersError::NotTold)?;
+    let mark = Member::empty().ok_or(HoldersError::QueryRefused)?;
     if key.score(&mark) == Some(0.0) { Ok(()) } else { Err(HoldersError::WrongType) }
 }
 
@@ -217,7 +217,7 @@ pub fn commit<'call>(
     Ok(Committed { key: key.close(), event, replicated })
 }
 
-/// The event of the key's change, and the server's answer to the effects of that change.
+/// The event of the key's change, and the result of replicating that change.
 type Done = (Event, Result<(), Refused>);
 
 /// Adds or renews a holder, and removes a few expired holders. Sets a new expiry on the key if it
@@ -300,10 +300,10 @@ fn new_expiry_ms(key: &WriteKey<'_, '_>, last_expiry: Instant, now: Instant) -> 
 }
 
 /// The live holders, for `RL.INSPECT`.
-pub struct Shown {
+pub struct Listing {
     /// The number of live holders.
     pub count: u64,
-    /// Up to [`SHOWN_MAX`] live holders with the remaining time of each, the earliest expiry first.
+    /// Up to [`LISTED_MAX`] live holders with the remaining time of each, earliest expiry first.
     pub first: Vec<(Member, Span)>,
 }
 
@@ -312,13 +312,13 @@ pub struct Shown {
 /// # Errors
 ///
 /// [`HoldersError`] if the holders cannot be read.
-pub fn show(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Shown, HoldersError> {
+pub fn list(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Listing, HoldersError> {
     check(key, now)?;
     let expired = count_expired(key, now)?;
     let count = live(key, expired);
-    let live = key.ascending_above(score(now)).take(SHOWN_MAX);
+    let live = key.ascending_above(score(now)).take(LISTED_MAX);
     let first = live.map(|(id, expiry)| Ok((id, instant(expiry)?.since(now))));
-    Ok(Shown { count, first: first.collect::<Result<_, HoldersError>>()? })
+    Ok(Listing { count, first: first.collect::<Result<_, HoldersError>>()? })
 }
 
 /// Converts a score to its instant, exactly.

@@ -216,7 +216,7 @@ pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
         applied.decide_unseen(Mode::Take, now)?
     };
     let integers = applied.integers(&decision);
-    ending::answer_unstored(id, call, reply::is_yes(&integers), &integers);
+    ending::finish_unstored(id, call, reply::is_yes(&integers), &integers);
     Ok(())
 }
 
@@ -260,7 +260,7 @@ pub fn settle(id: CommandId, call: &mut Call<'_>, kind: Settling) -> Result<(), 
         fault::point(Point::Decide);
         let settled = kind.act(&applied.request, None, now)?.decision;
         let decision = applied.blocked(settled.limit).unwrap_or(settled);
-        ending::answer_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
+        ending::finish_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
         return Ok(());
     }
     let key = call.only_key()?.open_for_writing();
@@ -300,12 +300,12 @@ impl<'call> Applied<'call> {
                 (rule.with_slots(slots), Stance::Enforced, Counter::OfDefault(usage.policy))
             }
             (None, None) => {
-                return Err(refused(RuleError::NoPolicy, Counter::Other, usage, counting));
+                return Err(count_refused(RuleError::NoPolicy, Counter::Other, usage, counting));
             }
         };
         match usage.request(rule) {
             Ok(request) => Ok(Self { request, stance, counter, creates: Cell::new(false) }),
-            Err(error) => Err(refused(RuleError::Grammar(error), counter, usage, counting)),
+            Err(error) => Err(count_refused(RuleError::Grammar(error), counter, usage, counting)),
         }
     }
 
@@ -426,7 +426,7 @@ impl Counts for Charged<'_, '_> {
 
 /// Counts `error` if `counting` says so and the call has a cost, and returns it.
 #[cold]
-fn refused(
+fn count_refused(
     error: RuleError,
     counter: Counter<'_>,
     usage: &Usage<'_>,

@@ -103,7 +103,7 @@ fn set(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
             policies::table().set_mode(&name, enforcement, ends_at(lasts), now)?
         }
     };
-    tell(context, "SET", &[change]);
+    log_changes(context, "SET", &[change]);
     context.reply_ok();
     Ok(())
 }
@@ -117,7 +117,7 @@ fn delete(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     let names = names.collect::<Result<Vec<FullName>, _>>()?;
     fault::point(Point::Decide);
     let changes = policies::table().delete(&names, clock::now());
-    tell(context, "DEL", &changes);
+    log_changes(context, "DEL", &changes);
     context.reply_integer(i64::try_from(changes.len()).unwrap_or(i64::MAX));
     Ok(())
 }
@@ -151,7 +151,7 @@ fn list(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
 /// Reads the policy file again.
 fn load(context: Context<'_>) -> Result<(), CommandError> {
     let changes = policy_file::load(clock::now())?;
-    tell(context, "LOAD", &changes);
+    log_changes(context, "LOAD", &changes);
     context.reply_ok();
     Ok(())
 }
@@ -165,11 +165,11 @@ fn save(context: Context<'_>) -> Result<(), CommandError> {
 
 /// Writes a line for each change to the server's log. Above [`LINES_MAX`] changes, writes lines for
 /// the first ones, and one more line with the counts.
-fn tell(context: Context<'_>, verb: &str, changes: &[Change]) {
+fn log_changes(context: Context<'_>, verb: &str, changes: &[Change]) {
     if changes.is_empty() {
         return;
     }
-    let user = context.user_name().map_or_else(|| "nobody".to_owned(), |name| escaped(&name));
+    let user = context.user_name().map_or_else(|| "nobody".to_owned(), |name| escape(&name));
     for Change { name, before, after } in changes.iter().take(LINES_MAX) {
         let name = name.as_str();
         context.log_warning(&format!("RL.POLICY {verb} by {user}: {name}: {before} -> {after}"));
@@ -193,7 +193,7 @@ fn summary(changes: &[Change]) -> String {
 
 /// Formats a name that a user chose as one word of a log line. Escapes bytes that could end the
 /// line or the word, or imitate other text, and cuts off a long name.
-fn escaped(name: &[u8]) -> String {
+fn escape(name: &[u8]) -> String {
     const LEN_MAX: usize = 64;
     let start = name.get(..LEN_MAX).unwrap_or(name);
     let end = if start.len() < name.len() { ".." } else { "" };

@@ -14,7 +14,7 @@ pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     let copy = |(name, counters): (&[u8], &Counters)| {
         (String::from_utf8_lossy(name).into_owned(), counters.clone())
     };
-    let shown: Vec<_> = match args {
+    let rows: Vec<_> = match args {
         [] => policies::table().statistics.all().into_iter().map(copy).collect(),
         [pattern] => {
             let matching = Pattern::new(pattern).ok_or(GrammarError::Pattern)?;
@@ -31,7 +31,7 @@ pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
         _ => return Err(CommandError::Grammar(GrammarError::Arity)),
     };
     fault::point(Point::Reply);
-    context.reply_maps(shown.iter().map(|(name, counters)| (name.as_str(), pairs(counters))));
+    context.reply_maps(rows.iter().map(|(name, counters)| (name.as_str(), pairs(counters))));
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 static POLICIES: LazyLock<Mutex<Policies>> = LazyLock::new(Mutex::default);
 
 /// Locks the table. After a panic in an earlier call the table is still consistent, because every
-/// change is made in one step.
+/// change takes one step.
 pub fn table() -> MutexGuard<'static, Policies> {
     POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
