@@ -1,8 +1,8 @@
-local made = {}
+local algorithms = {}
 
 -- Returns the algorithm of this name, or nil if there is none. Creates it at its first use.
 local function algorithm_of(name)
-  local algorithm = made[name]
+  local algorithm = algorithms[name]
   if algorithm then return algorithm end
   if name == 'GCRA' then
     algorithm = gcra()
@@ -17,7 +17,7 @@ local function algorithm_of(name)
   elseif name == 'BACKOFF' then
     algorithm = backoff()
   end
-  made[name] = algorithm
+  algorithms[name] = algorithm
   return algorithm
 end
 

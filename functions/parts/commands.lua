@@ -47,12 +47,12 @@ end
 -- Runs the module's command `verb`, named without RL. Its arguments after the keys begin at place
 -- `at`.
 local function run(verb, keys, args, at)
-  local self = made[verb]
+  local self = algorithms[verb]
   if self and #keys == 1 then return apply(self, verb, keys, args, at) end
   if not call then bind() end
   if verb == 'ALL' or verb == 'PEEKALL' then
-    several_made = several_made or several()
-    return several_made(verb, keys, args, at)
+    run_several = run_several or several()
+    return run_several(verb, keys, args, at)
   end
   self = algorithm_of(verb)
   if verb == 'VERSION' then

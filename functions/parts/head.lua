@@ -12,7 +12,7 @@
 -- argument. rl_version returns the version. A function for a feature that needs the module, such as
 -- QUOTA, returns an error that says so.
 --
--- scripts/lua-script.py joins this file from functions/parts/, and makes from it the script
+-- scripts/lua-script.py joins this file from functions/parts/, and generates from it the script
 -- functions/redis_throttle_script.lua, for EVALSHA. The script takes the command's name before its
 -- arguments: EVALSHA sha 1 user:42 GCRA 6 10 60.
 --

@@ -31,7 +31,7 @@ local function lease_set()
     end
     if first[1] == '' and first[2] == '0' then return true, first[4] end
     if not first[1] then return false end
-    -- In a set that another program made, the empty member may come later than first.
+    -- In a set of another program, the empty member may come later than first.
     local mark = call('ZSCORE', key, '')
     if not mark or tonumber(mark) ~= 0 then return nil, 'wrong_type' end
     return true, first[4]
@@ -248,10 +248,10 @@ local function leases()
   return self
 end
 
-local leases_made
+local lease_calls
 local function lease()
-  leases_made = leases_made or leases()
-  return leases_made
+  lease_calls = lease_calls or leases()
+  return lease_calls
 end
 
 -- Runs a call about one lease. The verb is LEASE, RENEW, RELEASE, or PEEK of LEASE.

@@ -148,9 +148,9 @@ local function several()
         first = place
       end
     end
-    local answer = rows[first]
-    if answer[1] <= 0 then
-      wait_ms = answer[4]
+    local head = rows[first]
+    if head[1] <= 0 then
+      wait_ms = head[4]
       for place = 1, count do
         if rows[place][1] > 0 then
           -- Another rule denies the call. Decide this rule again, without taking anything.
@@ -164,9 +164,9 @@ local function several()
       end
     end
     if verb == 'ALL' then write(keys, count, now) end
-    return { answer[1], answer[2], answer[3], wait_ms, answer[5], first, spread(rows, 1, count) }
+    return { head[1], head[2], head[3], wait_ms, head[5], first, spread(rows, 1, count) }
   end
 end
 
-local several_made
+local run_several
 

@@ -12,7 +12,7 @@
 -- argument. rl_version returns the version. A function for a feature that needs the module, such as
 -- QUOTA, returns an error that says so.
 --
--- scripts/lua-script.py joins this file from functions/parts/, and makes from it the script
+-- scripts/lua-script.py joins this file from functions/parts/, and generates from it the script
 -- functions/redis_throttle_script.lua, for EVALSHA. The script takes the command's name before its
 -- arguments: EVALSHA sha 1 user:42 GCRA 6 10 60.
 --
@@ -1491,11 +1491,11 @@ local function sliding_log()
   }
 end
 
-local made = {}
+local algorithms = {}
 
 -- Returns the algorithm of this name, or nil if there is none. Creates it at its first use.
 local function algorithm_of(name)
-  local algorithm = made[name]
+  local algorithm = algorithms[name]
   if algorithm then return algorithm end
   if name == 'GCRA' then
     algorithm = gcra()
@@ -1510,7 +1510,7 @@ local function algorithm_of(name)
   elseif name == 'BACKOFF' then
     algorithm = backoff()
   end
-  made[name] = algorithm
+  algorithms[name] = algorithm
   return algorithm
 end
 
@@ -1762,7 +1762,7 @@ local function lease_set()
     end
     if first[1] == '' and first[2] == '0' then return true, first[4] end
     if not first[1] then return false end
-    -- In a set that another program made, the empty member may come later than first.
+    -- In a set of another program, the empty member may come later than first.
     local mark = call('ZSCORE', key, '')
     if not mark or tonumber(mark) ~= 0 then return nil, 'wrong_type' end
     return true, first[4]
@@ -1979,10 +1979,10 @@ local function leases()
   return self
 end
 
-local leases_made
+local lease_calls
 local function lease()
-  leases_made = leases_made or leases()
-  return leases_made
+  lease_calls = lease_calls or leases()
+  return lease_calls
 end
 
 -- Runs a call about one lease. The verb is LEASE, RENEW, RELEASE, or PEEK of LEASE.
@@ -2152,9 +2152,9 @@ local function several()
         first = place
       end
     end
-    local answer = rows[first]
-    if answer[1] <= 0 then
-      wait_ms = answer[4]
+    local head = rows[first]
+    if head[1] <= 0 then
+      wait_ms = head[4]
       for place = 1, count do
         if rows[place][1] > 0 then
           -- Another rule denies the call. Decide this rule again, without taking anything.
@@ -2168,11 +2168,11 @@ local function several()
       end
     end
     if verb == 'ALL' then write(keys, count, now) end
-    return { answer[1], answer[2], answer[3], wait_ms, answer[5], first, spread(rows, 1, count) }
+    return { head[1], head[2], head[3], wait_ms, head[5], first, spread(rows, 1, count) }
   end
 end
 
-local several_made
+local run_several
 
 -- Returns the algorithm whose states have this kind; nil if the library has none.
 local function algorithm_of_kind(kind)
@@ -2223,12 +2223,12 @@ end
 -- Runs the module's command `verb`, named without RL. Its arguments after the keys begin at place
 -- `at`.
 local function run(verb, keys, args, at)
-  local self = made[verb]
+  local self = algorithms[verb]
   if self and #keys == 1 then return apply(self, verb, keys, args, at) end
   if not call then bind() end
   if verb == 'ALL' or verb == 'PEEKALL' then
-    several_made = several_made or several()
-    return several_made(verb, keys, args, at)
+    run_several = run_several or several()
+    return run_several(verb, keys, args, at)
   end
   self = algorithm_of(verb)
   if verb == 'VERSION' then
