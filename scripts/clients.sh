@@ -41,18 +41,18 @@ step() {
     "$@"
 }
 
-# Succeeds if the folder $1 was made from exactly the files after it. made_from stores the checksums
-# of these files in $1 after $1 is complete.
-is_made_from() {
-    made=$1/.made-from
+# Succeeds if the folder $1 was built from exactly the files after it. record_sources stores the
+# checksums of these files in $1 after $1 is complete.
+is_built_from() {
+    sums=$1/.made-from
     shift
-    [ "$(cat "$made" 2>/dev/null)" = "$(cksum "$@")" ]
+    [ "$(cat "$sums" 2>/dev/null)" = "$(cksum "$@")" ]
 }
 
-made_from() {
-    made=$1/.made-from
+record_sources() {
+    sums=$1/.made-from
     shift
-    cksum "$@" >"$made"
+    cksum "$@" >"$sums"
 }
 
 use_node() {
@@ -88,7 +88,7 @@ use_go() {
             cd /
             GOMODCACHE=${folder%/golang.org/*} GOFLAGS=-modcacherw step go mod download "$name"
         )
-        # Programs of a module are not executable. bin comes last: it tells that all is complete.
+        # Programs of a module are not executable. bin comes last: it marks the folder as complete.
         chmod +x "$folder"/pkg/tool/*/* "$folder"/bin/*
     fi
     PATH="$folder/bin:$PATH"
@@ -125,7 +125,7 @@ venv() {
         manifests="$manifests $folder/pyproject.toml"
     done
     # shellcheck disable=SC2086 # one path for each package
-    is_made_from "$venv" "$requirements" $manifests && return
+    is_built_from "$venv" "$requirements" $manifests && return
     rm -rf "$venv"
     python3 -m venv "$venv"
     step "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"
@@ -133,14 +133,14 @@ venv() {
         step "$venv/bin/pip" install --quiet --disable-pip-version-check --editable "$folder"
     done
     # shellcheck disable=SC2086
-    made_from "$venv" "$requirements" $manifests
+    record_sources "$venv" "$requirements" $manifests
 }
 
 # Installs the packages of a folder's lock file.
 npm_ci() {
-    is_made_from "$1/node_modules" "$1/package-lock.json" && return
+    is_built_from "$1/node_modules" "$1/package-lock.json" && return
     (cd "$1" && step npm ci --no-audit --no-fund --loglevel=error)
-    made_from "$1/node_modules" "$1/package-lock.json"
+    record_sources "$1/node_modules" "$1/package-lock.json"
 }
 
 prepare_python() {
@@ -170,9 +170,9 @@ build_node() {
     prepare_node
     # shellcheck disable=SC2046 # one path for each file
     set -- $(find clients/node/src clients/node/*.json clients/node/*.ts functions/*.lua -type f)
-    is_made_from clients/node/dist "$@" && return
+    is_built_from clients/node/dist "$@" && return
     (cd clients/node && step npm run --silent build -- --log-level error)
-    made_from clients/node/dist "$@"
+    record_sources clients/node/dist "$@"
 }
 
 check_python() {
@@ -194,23 +194,23 @@ check_python() {
 # Python's path. The virtual environment has the highest.
 lowest_drivers() {
     lowest=clients/python/requirements-lowest.txt
-    is_made_from "$1" "$lowest" && return
+    is_built_from "$1" "$lowest" && return
     rm -rf "$1"
     step clients/python/.venv/bin/pip install --quiet --disable-pip-version-check \
         --target "$1" --requirement "$lowest"
-    made_from "$1" "$lowest"
+    record_sources "$1" "$lowest"
 }
 
 # Fetches the source distribution of the library `limits`, which has its tests, into the folder $1.
 limits_suite() {
     requirements=clients/python/requirements-test.txt
-    is_made_from "$1" "$requirements" && return
+    is_built_from "$1" "$requirements" && return
     rm -rf "$1"
     mkdir -p "$1"
     step clients/python/.venv/bin/pip download --quiet --disable-pip-version-check --no-deps \
         --no-binary limits --dest "$1" "$(grep '^limits==' "$requirements")"
     tar -xzf "$1"/limits-*.tar.gz -C "$1" --strip-components 1
-    made_from "$1" "$requirements"
+    record_sources "$1" "$requirements"
 }
 
 test_python() {
@@ -360,7 +360,7 @@ test_java() {
     # The example is packaged in the same run, for its own test.
     maven --projects '!:bench-java-client,!:snippets' verify
     # shellcheck disable=SC2046 # one path for each file
-    made_from examples/spring-boot/target $(example_java_sources)
+    record_sources examples/spring-boot/target $(example_java_sources)
 }
 
 # A failing input is kept in clients/go/testdata/fuzz, new ones in the build cache of Go.
@@ -393,10 +393,10 @@ example_go() {
 example_java() {
     use_java
     # shellcheck disable=SC2046
-    is_made_from examples/spring-boot/target $(example_java_sources) && return
+    is_built_from examples/spring-boot/target $(example_java_sources) && return
     package_java example-spring-boot
     # shellcheck disable=SC2046
-    made_from examples/spring-boot/target $(example_java_sources)
+    record_sources examples/spring-boot/target $(example_java_sources)
 }
 
 # Packs the clients, for a machine without this repository. Times are $SOURCE_DATE_EPOCH.

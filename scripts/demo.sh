@@ -17,7 +17,7 @@ fail() {
     exit 1
 }
 
-# The sessions, in the order in which they are shown.
+# The sessions, in the order in which they are printed.
 sessions='gcra fixed sliding slidinglog tokenbucket leakybucket backoff quota peek charge block all lease
     reserve use top errors'
 
@@ -40,10 +40,10 @@ session_of() {
     esac
 }
 
-shown="table $sessions"
+selected="table $sessions"
 if [ -n "${ONLY:-}" ]; then
-    shown=$(session_of "$ONLY")
-    [ -n "$shown" ] || fail "unknown command $ONLY: expected table or one of" $sessions
+    selected=$(session_of "$ONLY")
+    [ -n "$selected" ] || fail "unknown command $ONLY: expected table or one of" $sessions
 fi
 
 directory=$(mktemp -d)
@@ -102,7 +102,7 @@ two_rows() {
 show_table() {
     say "Seven algorithms with the same traffic. Six have a limit of 5 per 10 seconds. BACKOFF has 5 free
 attempts, then delays of 1 s, 2 s, 4 s and so on, and resets after 10 s without an attempt. There is one
-call at 0 s, six at 9 s, six at 10 s, then one a second. '#' is allowed, '.' is denied, and a digit of
+call at 0 s, six at 9 s, six at 10 s, then one per second. '#' is allowed, '.' is denied, and a digit of
 the leaky bucket is allowed after that many seconds. The last column is the most calls allowed in any
 10 seconds."
 
@@ -165,7 +165,7 @@ the leaky bucket is allowed after that many seconds. The last column is the most
 }
 
 show_gcra() {
-    say "RL.GCRA key burst rate period: six at once, then ten a minute. The reply, field by field:"
+    say "RL.GCRA key burst rate period: six at once, then ten per minute. The reply, field by field:"
     echo "  > RL.GCRA user:42 6 10 60"
     redis-cli -s "$socket" --no-raw RL.GCRA user:42 6 10 60 | awk '
         BEGIN {
@@ -187,7 +187,7 @@ show_gcra() {
 }
 
 show_fixed() {
-    say "RL.FIXED key limit window: three an hour, from the first call on. A call of cost 2 is denied as a
+    say "RL.FIXED key limit window: three per hour, from the first call on. A call of cost 2 is denied as a
 whole if one unit is left:"
     row RL.FIXED sms:42 3 1h
     row RL.DEBUG CLOCK ADVANCE 20m
@@ -219,7 +219,7 @@ show_slidinglog() {
 }
 
 show_tokenbucket() {
-    say "RL.TOKENBUCKET key capacity rate period: 30 tokens, 30 new ones a minute, 20 per call:"
+    say "RL.TOKENBUCKET key capacity rate period: 30 tokens, 30 new ones per minute, 20 per call:"
     row RL.TOKENBUCKET upload:42 30 30 60 COST 20
     row RL.TOKENBUCKET upload:42 30 30 60 COST 20
     row RL.DEBUG CLOCK ADVANCE 10s
@@ -265,7 +265,7 @@ an hour of it has passed:"
 }
 
 show_peek() {
-    say "RL.PEEK answers as the call would, and changes nothing. COST 0 asks only for the status:"
+    say "RL.PEEK replies as the call would, and changes nothing. COST 0 only queries the status:"
     row RL.GCRA user:42 6 10 60
     row RL.PEEK user:42 GCRA 6 10 60
     row RL.PEEK user:42 GCRA 6 10 60 COST 0
@@ -375,11 +375,11 @@ show_errors() {
     row RL.PEEK user:42 GCRA 6 10 60 COST 0
 }
 
-is_clock_told=
-for session in $shown; do
-    if [ "$session" != table ] && [ -z "$is_clock_told" ]; then
+is_clock_explained=
+for session in $selected; do
+    if [ "$session" != table ] && [ -z "$is_clock_explained" ]; then
         printf '\n%s\n' "The clock of this server is frozen at 2026-01-01 00:00:00 UTC. RL.DEBUG CLOCK moves it."
-        is_clock_told=1
+        is_clock_explained=1
     fi
     quietly FLUSHALL
     quietly RL.POLICY RESETSTAT

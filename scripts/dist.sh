@@ -227,7 +227,7 @@ pack_exporter_deb() {
     add_service redis-throttle-exporter
     install -D -m 644 -t "$root/usr/share/redis-throttle-exporter/prometheus" deploy/prometheus/*
     pack_deb redis-throttle-exporter 'metrics of redis-throttle for Prometheus' \
-        'Asks servers for RL.METRICS whenever it is scraped. Its unit is not enabled.' \
+        'Requests RL.METRICS from servers whenever it is scraped. Its unit is not enabled.' \
         "Depends: libc6 (>= $glibc), libgcc-s1
 Suggests: prometheus, ca-certificates"
 }
@@ -237,7 +237,7 @@ pack_gateway_deb() {
     add_service redis-throttle-gateway
     add_gateway_examples "$root/usr/share/doc/redis-throttle-gateway/examples"
     pack_deb redis-throttle-gateway 'rate limits of redis-throttle for Envoy and other proxies' \
-        'Answers the proxies by limits that a server with the module counts. Its unit is not enabled.' \
+        'Decides requests of proxies by limits that a server with the module counts. Its unit is not enabled.' \
         "Depends: libc6 (>= $glibc), libgcc-s1
 Suggests: redis-throttle, redis-throttle-exporter, ca-certificates"
 }

@@ -161,8 +161,8 @@ In another terminal, 30 searches of a user: 20 pass, the others are a 429.
     for n in \$(seq 30); do curl -s -o /dev/null -w '%{http_code} ' -H 'x-user: ann' $url/search; done; echo
     curl -i -H 'x-user: ann' $url/search
 
-Wait as long as Retry-After says, and one passes. The answer to a chat reports more tokens than the
-user has: the second one is a 429.
+Wait as long as Retry-After says, and one passes. The response to a chat reports more tokens than
+the user has: the second one is a 429.
 
     curl -i -H 'x-user: ann' -H 'x-tokens: 2500' $url/chat
     curl -i -H 'x-user: ann' -H 'x-tokens: 2500' $url/chat

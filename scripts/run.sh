@@ -22,7 +22,7 @@ running() {
     kill -0 "$pid" 2>/dev/null
 }
 
-# Succeeds if the started process answers. An answer from another server on the port does not count.
+# Succeeds if the started process replies. A reply from another server on the port does not count.
 ready() {
     redis-cli -p "$port" INFO server 2>/dev/null | tr -d '\r' | grep -qx "process_id:$pid"
 }
