@@ -42,6 +42,6 @@ Figures = list[Figure]
 Measured = Iterator[tuple[str, Figures]]
 
 
-def judged(case: str, *figures: Figure) -> tuple[str, Figures]:
+def case_of(case: str, *figures: Figure) -> tuple[str, Figures]:
     """Returns a case with its figures."""
     return case, list(figures)

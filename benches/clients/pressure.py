@@ -44,7 +44,7 @@ class Results:
         self._worst: dict[Key, Figures] = {}
         self._lock = threading.Lock()
 
-    def add(self, case: str, language: str, figures: Figures, told: str) -> None:
+    def add(self, case: str, language: str, figures: Figures, notes: str) -> None:
         """Adds the figures of a run, and reports those that miss a bound."""
         with self._lock:
             before = self._worst.get((case, language), figures)
@@ -52,7 +52,7 @@ class Results:
                      for pair in zip(before, figures, strict=True)]  # fmt: skip
             self._worst[case, language] = worse
             mark = "" if is_met(figures) else "MISSED "
-            print(f"  {mark}{case}, {language}: {values(figures)} ({told})", file=sys.stderr)
+            print(f"  {mark}{case}, {language}: {values(figures)} ({notes})", file=sys.stderr)
 
     @property
     def missed(self) -> int:
@@ -127,8 +127,8 @@ def measure(tools: Tools, run: Run, results: Results) -> None:
     """Measures a run and adds its figures."""
     row, language = run
     try:
-        for case, figures, told in rows.measured(tools, row, language):
-            results.add(case, language.name, figures, told)
+        for case, figures, notes in rows.measure_row(tools, row, language):
+            results.add(case, language.name, figures, notes)
     except Failure as failure:
         results.add(f"{row.name} has failed", language.name, [Figure("runs", 1, 0)], str(failure))
 

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 class Link(asyncio.Protocol):
     """A connection of the program, and its connection to the server.
 
-    `has_asked` is true once a call was sent on it, which its login is not. `replies` counts the
+    `has_called` is true once a call was sent on it, which its login is not. `replies` counts the
     parts of replies that arrived. While `is_silent` is true, nothing passes.
     """
 
@@ -24,7 +24,7 @@ class Link(asyncio.Protocol):
         self._early: list[bytes] = []
         self._free_at = 0.0
         self.is_silent = proxy.is_silent
-        self.has_asked = False
+        self.has_called = False
         self.replies = 0
 
     @property
@@ -48,7 +48,7 @@ class Link(asyncio.Protocol):
         except OSError:
             self.close()
 
-    def served(self, transport: asyncio.Transport) -> None:
+    def attach_server(self, transport: asyncio.Transport) -> None:
         """Sends what arrived before the server was connected."""
         self._server = transport
         transport.write(b"".join(self._early))
@@ -57,7 +57,7 @@ class Link(asyncio.Protocol):
         """Passes a part of a request."""
         if self.is_silent:
             return
-        self.has_asked = self.has_asked or b"RL." in data
+        self.has_called = self.has_called or b"RL." in data
         if self._server is None:
             self._early.append(data)
         elif not self._server.is_closing():
@@ -101,7 +101,7 @@ class Back(asyncio.Protocol):
         """Connects it with that of the program."""
         assert isinstance(transport, asyncio.Transport)
         if self._link.is_open:
-            self._link.served(transport)
+            self._link.attach_server(transport)
         else:
             transport.abort()
 

@@ -38,20 +38,20 @@ class Figures:
     # Only of programs that measure it.
     allocated: list[float] = field(default_factory=list)
 
-    def add(self, answer: dict[str, Any], reached: int) -> None:
-        """Adds the answer of a program. `reached` counts its calls that arrived at the server.
+    def add(self, reply: dict[str, Any], reached: int) -> None:
+        """Adds the reply of a program. `reached` counts its calls that arrived at the server.
 
         A program that starts a process for each job also counts the calls of its warm-up.
         """
-        calls = max(1, answer["calls"])
-        self.rate.append(answer["calls"] / answer["seconds"])
-        self.p50_us.append(float(answer["p50_us"]))
-        self.p99_us.append(float(answer["p99_us"]))
-        self.cpu_us.append(answer["cpu_seconds"] / calls * 1e6)
-        self.reached.append(reached / (calls + answer.get("warm_calls", 0)))
-        self.denied.append(answer["denied"] / calls)
-        if "allocated_bytes" in answer:
-            self.allocated.append(answer["allocated_bytes"])
+        calls = max(1, reply["calls"])
+        self.rate.append(reply["calls"] / reply["seconds"])
+        self.p50_us.append(float(reply["p50_us"]))
+        self.p99_us.append(float(reply["p99_us"]))
+        self.cpu_us.append(reply["cpu_seconds"] / calls * 1e6)
+        self.reached.append(reached / (calls + reply.get("warm_calls", 0)))
+        self.denied.append(reply["denied"] / calls)
+        if "allocated_bytes" in reply:
+            self.allocated.append(reply["allocated_bytes"])
 
 
 @dataclass
@@ -154,7 +154,7 @@ def bars(language: str, results: Results) -> list[Bar]:
 Table = list[list[str]]
 
 
-def aligned(head: list[str], rows: Table) -> str:
+def align(head: list[str], rows: Table) -> str:
     """Formats a table for the screen and the page, with texts aligned left and figures right."""
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     left = [not all(re.match(r"[-<>= ]*[\d.]", row[at]) for row in rows) for at in range(len(head))]
@@ -181,7 +181,7 @@ class Sheet:
     @property
     def page(self) -> str:
         """The table as it stands on the page; empty without rows."""
-        return aligned(self.head, self.rows) if self.rows else ""
+        return align(self.head, self.rows) if self.rows else ""
 
     @property
     def tsv(self) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from figures import Figure, Figures, Measured, judged
+from figures import Figure, Figures, Measured, case_of
 from proxy import Link
 from scene import (
     GATEWAY,
@@ -60,7 +60,7 @@ def healed_ms(calls: list[Call], since_ms: float) -> float:
     return calls[degraded[-1] + 1].began_ms - since_ms
 
 
-def healed(calls: list[Call], since_ms: float, most: float = HEALED_MS) -> Figure:
+def heal_time(calls: list[Call], since_ms: float, most: float = HEALED_MS) -> Figure:
     """Returns the time until the server decides again."""
     return Figure("healed in", healed_ms(calls, since_ms), most, unit=" ms")
 
@@ -94,8 +94,8 @@ def herd(name: str, callers: int) -> Callable[[Scene], Measured]:
             degraded = sum(call.is_degraded for call in calls) / len(calls)
             # The last units may refill after the last call that could take one.
             counted = allowed if allowed < LIMIT else max(LIMIT, allowed - refill)
-            scene.told.insert(0, phase)
-            yield judged(
+            scene.notes.insert(0, phase)
+            yield case_of(
                 f"{name}, {shape}",
                 Figure("allowed", counted, LIMIT + 10, LIMIT),
                 Figure("degraded", degraded * 100, 1, unit="%", digits=1),
@@ -110,10 +110,10 @@ def many_keys(scene: Scene) -> Measured:
     end_ms = max(call.ended_ms for call in calls)
     after = scene.job(name="after", rate=50, calls=75)
     degraded = sum(call.is_degraded for call in calls) / len(calls)
-    yield judged(
+    yield case_of(
         "10,000 keys at once",
         Figure("longest", longest_ms(calls), 3 * TIMEOUT_MS, unit=" ms"),
-        healed(after, end_ms, 1000),
+        heal_time(after, end_ms, 1000),
         Figure("degraded", degraded * 100, unit="%", digits=1),
     )
 
@@ -126,7 +126,7 @@ def stalls(scene: Scene) -> Measured:
     for _ in range(20):
         scene.stall(0.08)
         time.sleep(0.07)
-    yield judged("20 stalls of 80 ms, 256 callers", by_on_error(scene.end()))
+    yield case_of("20 stalls of 80 ms, 256 callers", by_on_error(scene.end()))
 
 
 def denied(scene: Scene) -> Measured:
@@ -140,10 +140,10 @@ def denied(scene: Scene) -> Measured:
     time.sleep(0.5)
     scene.stall(0.3)
     allowed = sum(call.is_allowed for call in scene.end())
-    yield judged("a stall of 300 ms, the key denied before", Figure("allowed", allowed, 0))
+    yield case_of("a stall of 300 ms, the key denied before", Figure("allowed", allowed, 0))
 
 
-def stopped(scene: Scene, case: str, most_ms: float, **job: int) -> Measured:
+def stop_server(scene: Scene, case: str, most_ms: float, **job: int) -> Measured:
     """Stops the server for 2 s, after 1 of the 5 s of a job."""
     scene.begin(**job)
     time.sleep(1)
@@ -153,15 +153,15 @@ def stopped(scene: Scene, case: str, most_ms: float, **job: int) -> Measured:
     since_ms = now_ms()
     calls = scene.end()
     # A call that began after the stop also waits for those before it, so all count.
-    yield judged(
-        case, Figure("longest", longest_ms(calls), most_ms, unit=" ms"), healed(calls, since_ms)
+    yield case_of(
+        case, Figure("longest", longest_ms(calls), most_ms, unit=" ms"), heal_time(calls, since_ms)
     )
 
 
 def stop(scene: Scene) -> Measured:
     """Stops the server after it was heard."""
     scene.settle(callers=4)
-    yield from stopped(scene, "the server stops", 2 * SILENCE_MS + LATE_MS, rate=50, calls=250)
+    yield from stop_server(scene, "the server stops", 2 * SILENCE_MS + LATE_MS, rate=50, calls=250)
 
 
 def quota(scene: Scene) -> Measured:
@@ -169,7 +169,7 @@ def quota(scene: Scene) -> Measured:
     scene.settle(callers=64)
     with Quota(scene.program.pid):
         case = "the server stops, 10% CPU for the program"
-        yield from stopped(scene, case, TIMEOUT_MS, rate=100, calls=500)
+        yield from stop_server(scene, case, TIMEOUT_MS, rate=100, calls=500)
 
 
 def refused(scene: Scene) -> Measured:
@@ -182,7 +182,7 @@ def refused(scene: Scene) -> Measured:
     calls = scene.end()
     if calls[0].began_ms > since_ms - 4000:
         raise Failure("the program began too late: the machine is too busy")
-    yield judged("refused for 7 s, then dials of 80 ms", healed(calls, since_ms, 1200))
+    yield case_of("refused for 7 s, then dials of 80 ms", heal_time(calls, since_ms, 1200))
 
 
 def slow_replies(scene: Scene) -> Measured:
@@ -208,8 +208,8 @@ def slow_replies(scene: Scene) -> Measured:
     calls = scene.end()
     counted = (last - first) / ((ended_ms - began_ms) / 1000) / carried
     took = [call.took_ms for call in calls if began_ms <= call.began_ms < ended_ms]
-    scene.told.append(f"{carried:,.0f} calls per second carried")
-    yield judged(
+    scene.notes.append(f"{carried:,.0f} calls per second carried")
+    yield case_of(
         "replies of 90 ms, 10% more calls than fit",
         Figure("counted", counted * 100, least=90, unit="%"),
         Figure("p50", statistics.median(took), 300, unit=" ms"),
@@ -221,14 +221,14 @@ def late_replies(scene: Scene) -> Measured:
     chance = random.Random(1)
 
     def delay_s(link: Link) -> float:
-        return 2.0 if link.has_asked and chance.random() < 0.2 else 0.0
+        return 2.0 if link.has_called and chance.random() < 0.2 else 0.0
 
     scene.proxy.listen()
     scene.settle(callers=4)
     scene.proxy.delay_s = delay_s
     calls = scene.job(rate=100, calls=600)
     mean = statistics.fmean(call.took_ms for call in calls)
-    yield judged(
+    yield case_of(
         "20% of replies 2 s late, 100 calls/s", Figure("mean", mean, 40, unit=" ms", digits=1)
     )
 
@@ -247,16 +247,16 @@ def one_left(scene: Scene) -> Measured:
     since_ms = now_ms()
     calls = scene.end()
     still = sum(link.is_open for link in lost)
-    scene.told.append(f"{len(lost)} connections fell silent")
-    yield judged(
+    scene.notes.append(f"{len(lost)} connections fell silent")
+    yield case_of(
         "all connections but one fall silent",
-        healed(calls, since_ms),
+        heal_time(calls, since_ms),
         Figure("connections lost", still, 0),
     )
 
 
 def paused(scene: Scene) -> Measured:
-    """Pauses writes for 3 s, while the server answers peeks."""
+    """Pauses writes for 3 s, while the server replies to peeks."""
     rate = 40
     scene.settle(callers=4)
     scene.begin(rate=rate, calls=200, peek_every=2)
@@ -268,9 +268,9 @@ def paused(scene: Scene) -> Measured:
     calls = [call for call in scene.end() if call.ended_ms >= since_ms]
     first = [call for call in calls if call.began_ms < first_ms]
     later = [call for call in calls if first_ms <= call.began_ms < last_ms]
-    # With a connection for each call, the silence of one counts from the answer to the next peek.
+    # With a connection for each call, the silence of one counts from the reply to the next peek.
     next_ms = 1000 / rate if is_pool(scene.language) else 0
-    yield judged(
+    yield case_of(
         "writes paused for 3 s, peeks answered",
         Figure("in the first second", longest_ms(first), TIMEOUT_MS + LATE_MS, unit=" ms"),
         Figure("then", longest_ms(later), next_ms + SILENCE_MS + LATE_MS, unit=" ms"),
@@ -286,7 +286,7 @@ def swallowed(scene: Scene) -> Measured:
     end_ms = calls[0].began_ms + first_ms + LATE_MS
     first = [call for call in calls if call.began_ms < end_ms]
     later = [call for call in calls if call.began_ms >= end_ms]
-    yield judged(
+    yield case_of(
         "packets swallowed from the start",
         Figure("in the first dial", longest_ms(first), first_ms + LATE_MS, unit=" ms"),
         Figure("then", longest_ms(later), SILENCE_MS + LATE_MS, unit=" ms"),
@@ -332,9 +332,9 @@ ROWS = [
 ]
 
 
-def measured(tools: Tools, row: Row, language: Language) -> Iterator[tuple[str, Figures, str]]:
+def measure_row(tools: Tools, row: Row, language: Language) -> Iterator[tuple[str, Figures, str]]:
     """Runs a row once. Yields its cases with their figures, and the outcomes of the calls."""
     with Scene(tools, language, proxied=row.proxied) as scene:
         for case, figures in row.measure(scene):
-            yield case, figures, "; ".join(scene.told)
-            scene.told.clear()
+            yield case, figures, "; ".join(scene.notes)
+            scene.notes.clear()

@@ -5,7 +5,7 @@
 
 One server with the module, one process per language, and jobs in interleaved rounds: within a round
 all contestants run at about the same time on the same machine, so the bars compare medians of the
-ratios within a round. A program reads one job per line and answers with one line; JMH, in the
+ratios within a round. A program reads one job per line and replies with one line; JMH, in the
 program of Java, starts a process for each job. `jobs` lists the jobs; the number of calls that
 reached the server comes from the server.
 """
@@ -63,7 +63,7 @@ PASSING_SHARE = 0.01
 
 Started = TypeVar("Started")
 Job = dict[str, Any]
-Answer = dict[str, Any]
+Reply = dict[str, Any]
 
 
 def on_cores(chosen: slice, start: Callable[[], Started]) -> Started:
@@ -82,7 +82,7 @@ def on_cores(chosen: slice, start: Callable[[], Started]) -> Started:
 
 
 class Program:
-    """The program of one language, a process that reads jobs and writes answers, one per line."""
+    """The program of one language, a process that reads jobs and writes replies, one per line."""
 
     def __init__(self, language: str, command: list[str], path: str) -> None:
         self._command = [*command, path]
@@ -92,9 +92,9 @@ class Program:
                 self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             ),
         )
-        told = self._line()
+        greeting = self._line()
         self.language = language
-        self.contestants: dict[str, str] = told["contestants"]
+        self.contestants: dict[str, str] = greeting["contestants"]
 
     def _line(self) -> Any:
         assert self._process.stdout is not None
@@ -103,15 +103,15 @@ class Program:
             raise SystemExit(f"{' '.join(self._command)} has ended")
         return json.loads(line)
 
-    def ask(self, job: Job) -> Answer:
-        """Runs a job and returns its answer."""
+    def run(self, job: Job) -> Reply:
+        """Runs a job and returns its reply."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        answer: Answer = self._line()
-        if answer["errors"]:
-            raise SystemExit(f"{self.language}: {answer['errors']} errors of {job}")
-        return answer
+        reply: Reply = self._line()
+        if reply["errors"]:
+            raise SystemExit(f"{self.language}: {reply['errors']} errors of {job}")
+        return reply
 
     def close(self) -> None:
         """Ends the process by closing its input."""
@@ -160,9 +160,9 @@ def measure(
 ) -> None:
     """Measures one round of one language. The warm-up sets the limits of its `flood` jobs."""
     for at, job in enumerate(jobs(program, warm, seconds)):
-        answer, reached = done(program, server, {**job, "key": f"{job['scenario']}-{at}"})
+        reply, reached = run_job(program, server, {**job, "key": f"{job['scenario']}-{at}"})
         figures = results.figures.setdefault((job["contestant"], job["name"]), Figures())
-        figures.add(answer, reached)
+        figures.add(reply, reached)
     ours = [contestant for contestant in program.contestants if is_ours(contestant)]
     for contestant in [] if warm is None else ours:
         rate = statistics.median(results.figures[contestant, "one key"].rate)
@@ -175,13 +175,13 @@ def measure(
                    "in_flight": IN_FLIGHT, "limit": limit, "period_s": YEAR_S,
                    "denial_cache": False, "prefetch": prefetch, "cold": True,
                    "key": f"limited-{prefetch}"}  # fmt: skip
-            answer, _ = done(program, server, job)
+            reply, _ = run_job(program, server, job)
             used = server.used(limit, YEAR_S)
             if used is None:
                 raise SystemExit(f"{program.language}: expected one key after {job}")
             excess = results.excess.setdefault((contestant, prefetch), Excess())
-            excess.over.append(answer["allowed"] - limit)
-            excess.kept.append(used - answer["allowed"])
+            excess.over.append(reply["allowed"] - limit)
+            excess.kept.append(used - reply["allowed"])
 
 
 def measure_memory(program: Program, server: Server, results: Results) -> None:
@@ -189,16 +189,16 @@ def measure_memory(program: Program, server: Server, results: Results) -> None:
     for contestant in filter(is_ours, program.contestants):
         for scenario, size in (("local", {"calls": LOCAL_CALLS}), ("forget", {"denials": DENIALS})):
             job = {"contestant": contestant, "scenario": scenario, "key": scenario, **size}
-            answer, _ = done(program, server, job)
-            results.medians_us[contestant, scenario] = float(answer["p50_us"])
+            reply, _ = run_job(program, server, job)
+            results.medians_us[contestant, scenario] = float(reply["p50_us"])
 
 
-def done(program: Program, server: Server, job: Job) -> tuple[Answer, int]:
-    """Runs a job on an empty server. Returns its answer and the number of calls that arrived."""
+def run_job(program: Program, server: Server, job: Job) -> tuple[Reply, int]:
+    """Runs a job on an empty server. Returns its reply and the number of calls that arrived."""
     server.call("FLUSHALL")
     server.call("CONFIG", "RESETSTAT")
     sent = {name: value for name, value in job.items() if name != "name"}
-    return program.ask(sent), server.calls()
+    return program.run(sent), server.calls()
 
 
 def options() -> argparse.Namespace:
@@ -209,7 +209,7 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(
+def measure_all(
     chosen: argparse.Namespace, languages: list[str], server: Server, busy: float
 ) -> tuple[str, str]:
     """Runs all rounds of all languages. Returns the page and its data."""
@@ -244,7 +244,7 @@ def main() -> None:
     busy = os.getloadavg()[0]
     module = str(Path(chosen.module).resolve())
     with on_cores(slice(0, 1), lambda: Server([chosen.server], module)) as server:
-        page, data = measured(chosen, languages, server, busy)
+        page, data = measure_all(chosen, languages, server, busy)
     print(page[page.index("| what") :])
     if not chosen.print and languages == list(PROGRAMS):
         PAGE.write_text(page)

@@ -39,7 +39,7 @@ class Language:
     In its command, `{address}` stands for the address of the server or of the proxy, `{http}` and
     `{grpc}` for ports of its own. `at_once` is false if the program has a thread for each caller,
     so that 10,000 callers are not its use. `lanes` is the number of commands that are under way at
-    a time. A service has no jobs: it answers HTTP at `path`.
+    a time. A service has no jobs: it serves HTTP at `path`.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Call(NamedTuple):
 
     @property
     def is_degraded(self) -> bool:
-        """True if there was no answer, also for an error."""
+        """True if there was no reply, also for an error."""
         words = self.outcome.removeprefix("peek ").split()
         return words[0] == "raised" or len(words) > 2
 
@@ -182,7 +182,7 @@ class Scene:
 
     def __init__(self, tools: Tools, language: Language, *, proxied: bool = False) -> None:
         self.language = language
-        self.told: list[str] = []
+        self.notes: list[str] = []
         self._ends = ExitStack()
         try:
             port = free_port()
@@ -234,14 +234,14 @@ class Scene:
         patience.cancel()
         if not line:
             raise Failure(f"the program has ended, or a job lasted {JOB_MAX_S} s")
-        answer = json.loads(line)
-        began_ms = answer["began_ms"]
+        reply = json.loads(line)
+        began_ms = reply["began_ms"]
         calls = sorted(
             Call(began_ms + began / 1000, took / 1000, outcome)
-            for outcome, numbers in answer["calls"].items()
+            for outcome, numbers in reply["calls"].items()
             for began, took in zip(numbers[::2], numbers[1::2], strict=True)
         )
-        self.told.append(outcomes(calls))
+        self.notes.append(outcomes(calls))
         return calls
 
     def job(self, **job: Any) -> list[Call]:
@@ -251,13 +251,13 @@ class Scene:
 
     def settle(self, callers: int = 0) -> None:
         """Makes calls until the server decides, and a number of callers with some calls each."""
-        told = self.told.copy()
+        notes = self.notes.copy()
         if callers:
             self.job(name="settle", callers=callers, calls=20 * callers)
         for _ in range(20):
             if not self.job(name="settle", rate=50, calls=5)[-1].is_degraded:
                 break
-        self.told = told
+        self.notes = notes
 
     def listening(self) -> None:
         """Waits until the service listens."""

@@ -84,9 +84,9 @@ class Server:
 
     def version(self) -> str:
         """Returns the name and version that the server reports."""
-        told = self.call("INFO", "server")
+        info = self.call("INFO", "server")
         for name in ("valkey", "redis"):
-            if found := re.search(rf"^{name}_version:(\S+)", told, re.M):
+            if found := re.search(rf"^{name}_version:(\S+)", info, re.M):
                 return f"{name.capitalize()} {found[1]}"
         return "unknown"
 

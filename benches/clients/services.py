@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 
-from figures import Figure, Measured, judged
+from figures import Figure, Measured, case_of
 from scene import GATEWAY, ROOT, Scene
 
 
@@ -56,26 +56,26 @@ def storm(scene: Scene) -> Measured:
     aborting.start()
     sources: Counter[str] = Counter()
     began = time.monotonic()
-    # A slow application answers few of these calls next to those that are aborted.
+    # A slow application serves few of these calls next to those that are aborted.
     while (lasted := time.monotonic() - began) < 3 or (sources.total() < 20 and lasted < 10):
         sources[source(sources.total() + 1)] += 1
     ends.set()
     aborting.join()
-    scene.told.append(str(dict(sources)))
+    scene.notes.append(str(dict(sources)))
     wrong = sources.total() - sources["server"]
-    yield judged("a client that aborts its requests", Figure("by on_error", wrong, 0))
+    yield case_of("a client that aborts its requests", Figure("by on_error", wrong, 0))
 
 
 def load(scene: Scene, *words: object) -> tuple[float, float, float]:
     """Loads the gateway, with the program of `make bench-gateway`.
 
-    Returns the requests, those without an answer that allows them, and the seconds.
+    Returns the requests, those without a response that allows them, and the seconds.
     """
     command = ["cargo", "bench", "--locked", "--quiet", "--package", "redis-throttle-gateway",
                "--bench", "gateway", "--", "load", f"127.0.0.1:{scene.grpc}",
                *map(str, words)]  # fmt: skip
-    told = subprocess.run(command, cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE)
-    sent, failed, seconds = map(float, told.stdout.split())
+    output = subprocess.run(command, cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE)
+    sent, failed, seconds = map(float, output.stdout.split())
     return sent, failed, seconds
 
 
@@ -89,15 +89,15 @@ def degraded_requests(scene: Scene) -> float:
 
 
 def gateway(scene: Scene) -> Measured:
-    """Loads the gateway with half of the requests that it and the server answer on their core."""
+    """Loads the gateway with half of the requests that it and the server serve on their core."""
     scene.listening()
     sent, failed, seconds = load(scene, "callers", 64, 2)
     per_s = (sent - failed) / seconds
     before = degraded_requests(scene)
     sent, failed, _ = load(scene, "rate", round(per_s / 2), 4)
     share = (degraded_requests(scene) - before) / sent
-    scene.told.append(f"{per_s:,.0f} requests per second in a closed loop; then {sent:,.0f} "
-                      f"sent, {failed:,.0f} without an answer that allows")  # fmt: skip
-    yield judged(
+    scene.notes.append(f"{per_s:,.0f} requests per second in a closed loop; then {sent:,.0f} "
+                       f"sent, {failed:,.0f} without a response that allows")  # fmt: skip
+    yield case_of(
         "half of the closed-loop rate", Figure("by on_error", share * 100, 0.1, unit="%", digits=2)
     )

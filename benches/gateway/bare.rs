@@ -1,4 +1,4 @@
-//! A bare service of the same shape: it answers every request with the same answer.
+//! A bare service of the same shape: it returns the same response to every request.
 
 use std::net::SocketAddr;
 
@@ -23,11 +23,12 @@ impl RateLimitService for Bare {
     }
 }
 
-/// Serves until the process ends. `answer` is one of the gateway, so that answers have one size.
-pub async fn serve(address: SocketAddr, answer: RateLimitResponse) {
+/// Serves until the process ends. `response` is one of the gateway, so that all responses have the
+/// same size.
+pub async fn serve(address: SocketAddr, response: RateLimitResponse) {
     let listener = TcpListener::bind(address).await.expect("a free port");
     Server::builder()
-        .add_service(RateLimitServiceServer::new(Bare(answer)))
+        .add_service(RateLimitServiceServer::new(Bare(response)))
         .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
         .await
         .expect("a listener");

@@ -1,4 +1,4 @@
-//! Asks a service as Envoy does: over a few HTTP/2 connections, with a time-out.
+//! Sends requests to a service as Envoy does: over a few HTTP/2 connections, with a time-out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ const USERS: usize = 1_000;
 /// The load of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// A number of requests a second, whatever the time of the answers.
+    /// A number of requests per second, however long the responses take.
     Rate(u32),
-    /// A number of callers, each of which waits for its answer.
+    /// A number of callers, each of which waits for its response.
     Callers(usize),
 }
 
 /// The measurements of a job.
 pub struct Measured {
-    /// The time of each answer, since the request was due, in ascending order.
+    /// The time of each response, since the request was due, in ascending order.
     pub took: Vec<Duration>,
-    /// The requests without an answer that allows them.
+    /// The requests without a response that allows them.
     pub failed: usize,
     pub elapsed: Duration,
 }
@@ -64,7 +64,7 @@ impl Caller {
     }
 
     /// Sends a request of the next user, on the next connection.
-    pub async fn ask(&self) -> Result<RateLimitResponse, Status> {
+    pub async fn request(&self) -> Result<RateLimitResponse, Status> {
         let number = self.sent.fetch_add(1, Ordering::Relaxed);
         let entry = |key: &str, value: String| Entry { key: key.to_owned(), value };
         let user = entry("user", format!("user-{}", number % USERS));
@@ -77,10 +77,11 @@ impl Caller {
         client.should_rate_limit(request).await.map(tonic::Response::into_inner)
     }
 
-    /// Returns the time since the request was due, and whether its answer allows it.
-    async fn timed(&self, due: Instant) -> (Duration, bool) {
-        let answer = self.ask().await;
-        let is_allowed = answer.is_ok_and(|answer| answer.overall_code == i32::from(Code::Ok));
+    /// Sends a request. Returns the time since it was due, and whether its response allows it.
+    async fn send_timed(&self, due: Instant) -> (Duration, bool) {
+        let response = self.request().await;
+        let is_allowed =
+            response.is_ok_and(|response| response.overall_code == i32::from(Code::Ok));
         (due.elapsed(), is_allowed)
     }
 
@@ -111,7 +112,7 @@ impl Caller {
             let due = began + Duration::from_secs(1) * number / rate;
             thread::sleep(due.saturating_duration_since(Instant::now()));
             let (caller, done) = (self.clone(), done.clone());
-            runtime.spawn(async move { done.send(caller.timed(due).await) });
+            runtime.spawn(async move { done.send(caller.send_timed(due).await) });
         }
     }
 
@@ -121,7 +122,7 @@ impl Caller {
             let (caller, done) = (self.clone(), done.clone());
             runtime.spawn(async move {
                 while Instant::now() < end {
-                    let _ = done.send(caller.timed(Instant::now()).await);
+                    let _ = done.send(caller.send_timed(Instant::now()).await);
                 }
             });
         }

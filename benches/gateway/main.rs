@@ -1,12 +1,12 @@
 //! Measures a request to the gateway, compared with a bare tonic service that returns the same
-//! answer.
+//! response.
 //!
 //! `make bench-gateway` runs it and writes `docs/bench/gateway.md`. The services are processes of
 //! their own, and take turns: the ratio is the median of the ratios within a round. `RL_MODULE` is
 //! the module, `RL_SERVER` the server, `ROUNDS` the number of rounds.
 //!
 //! `load ADDRESS callers|rate NUMBER SECONDS` loads a gateway that runs, for `make bench-clients
-//! ONLY=pressure`. It prints the requests, those without an answer that allows them, and the
+//! ONLY=pressure`. It prints the requests, those without a response that allows them, and the
 //! seconds.
 
 mod bare;
@@ -29,7 +29,7 @@ use tokio::runtime::{self, Runtime};
 
 const RATE: u32 = 5_000;
 const LOADS: [Load; 2] = [Load::Rate(RATE), Load::Callers(64)];
-/// Envoy opens one connection a worker thread.
+/// Envoy opens one connection per worker thread.
 const CONNECTIONS: usize = 4;
 const SPAN: Duration = Duration::from_secs(4);
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const TICK_US: f64 = 10_000.0;
 const RATIO_MAX: f64 = 2.0;
 const P99_MS_MAX: f64 = 10.0;
-/// The share of requests without an answer above which a service does not work. On a busy machine
+/// The share of requests without a response above which a service does not work. On a busy machine
 /// some run out of time.
 const FAILED_MAX: f64 = 0.5;
 /// The page and its data, without their endings.
@@ -112,12 +112,12 @@ fn main() {
     if words.first().is_some_and(|word| word == "bare") {
         // Like the gateway, with the runtime's own number of threads.
         return Runtime::new().expect("threads").block_on(async {
-            let answer = Caller::open(address(1), 1).await.ask().await;
-            bare::serve(address(2), answer.expect("the gateway's answer")).await;
+            let response = Caller::open(address(1), 1).await.request().await;
+            bare::serve(address(2), response.expect("the gateway's response")).await;
         });
     }
     if words.first().is_some_and(|word| word == "load") {
-        let measured = loaded(address(1), &words[2], &words[3], &words[4]);
+        let measured = load_gateway(address(1), &words[2], &words[3], &words[4]);
         let seconds = measured.elapsed.as_secs_f64();
         return println!("{} {} {seconds}", measured.took.len(), measured.failed);
     }
@@ -129,7 +129,7 @@ fn main() {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a thread");
     let folder = tempfile::tempdir().expect("a folder");
-    let (server, services) = runtime.block_on(started(folder.path()));
+    let (server, services) = runtime.block_on(start_services(folder.path()));
     measure(&runtime, &services, WARM_UP);
     let all: Vec<_> = (1..=rounds.max(1))
         .map(|round| {
@@ -149,7 +149,7 @@ fn main() {
 }
 
 /// Loads a gateway.
-fn loaded(address: SocketAddr, kind: &str, number: &str, seconds: &str) -> Measured {
+fn load_gateway(address: SocketAddr, kind: &str, number: &str, seconds: &str) -> Measured {
     let number: u32 = number.parse().expect("a number");
     let load = match kind {
         "rate" => Load::Rate(number),
@@ -162,7 +162,7 @@ fn loaded(address: SocketAddr, kind: &str, number: &str, seconds: &str) -> Measu
 }
 
 /// Starts the server, the gateway and the bare service.
-async fn started(folder: &Path) -> (server::Server, [Service; 2]) {
+async fn start_services(folder: &Path) -> (server::Server, [Service; 2]) {
     let file = folder.join("api.yaml");
     fs::write(&file, CONFIGURATION).expect("a file");
     let server = server::Server::of(Backend::Module, &[]).await;

@@ -26,8 +26,8 @@ fn key_of(index: u64) -> String {
     format!("key:{index:08}")
 }
 
-/// A kind of call: its name, the policy that it needs, the call that prepares each key (it is made
-/// twice on each key), and the measured call.
+/// A kind of call: its name, the policy that it needs, the call that prepares each key (sent
+/// twice for each key), and the measured call.
 struct Kind {
     name: String,
     policy: Option<&'static str>,
@@ -222,12 +222,9 @@ pub fn count() -> Commands {
     let mut commands = Commands { figures: Vec::new(), server_functions: Vec::new() };
     let only = env::var("ONLY").unwrap_or_default();
     let names: Vec<_> = kinds().into_iter().map(|kind| kind.name).collect();
-    let is_asked_for = |name: &str| only.split(',').any(|part| name.contains(part));
-    assert!(
-        names.iter().any(|name| is_asked_for(name)),
-        "ONLY={only} is a part of none: {names:?}"
-    );
-    for kind in kinds().into_iter().filter(|kind| is_asked_for(&kind.name)) {
+    let is_selected = |name: &str| only.split(',').any(|part| name.contains(part));
+    assert!(names.iter().any(|name| is_selected(name)), "ONLY={only} is a part of none: {names:?}");
+    for kind in kinds().into_iter().filter(|kind| is_selected(&kind.name)) {
         eprintln!("counting {} ...", kind.name);
         let [once, more] = [1, 2].map(|times| count_calls(&module, &kind, times * CALLS));
         let is_ours = |path: &str| path.ends_with(&name);
@@ -294,7 +291,7 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     for index in 0..calls {
         call(&mut connection, &kind.call, index);
     }
-    // The server answers by closing the connection.
+    // The server closes the connection instead of sending a reply.
     let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").query::<()>(&mut connection);
     child.wait().expect("the server ends");
     count::read(Path::new(&format!("{}.{pid}", out.display())))

@@ -79,7 +79,7 @@ pub fn write(compiler: &str, figures: &[Figure]) -> String {
     format!("# {compiler}\n{}", lines.collect::<String>())
 }
 
-/// Reads the compiler and the figures from a text that [`write`] made. An invalid line is skipped,
+/// Reads the compiler and the figures from a text of [`write`]. An invalid line is skipped,
 /// and its figure is then missing.
 pub fn read(text: &str) -> (String, Vec<Figure>) {
     let compiler = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();

@@ -49,11 +49,11 @@ fn main() -> ExitCode {
         println!("The baseline has {} figures now: {}", figures.len(), path.display());
         return ExitCode::SUCCESS;
     }
-    let (made_with, baseline) = judge::read(&fs::read_to_string(&path).unwrap_or_default());
+    let (baseline_compiler, baseline) = judge::read(&fs::read_to_string(&path).unwrap_or_default());
     let remarks = judge::compare(&baseline, &figures);
     print(&figures, &baseline, &remarks);
-    if made_with != compiler {
-        println!("\nThe baseline was made with {made_with}, this is {compiler}.");
+    if baseline_compiler != compiler {
+        println!("\nThe baseline was recorded with {baseline_compiler}, this is {compiler}.");
     }
     if remarks.iter().any(|(_, remark)| remark.is_failure()) {
         println!("\nFigures differ from the baseline. To accept: make bench-instructions UPDATE=1");

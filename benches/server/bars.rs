@@ -33,7 +33,7 @@ pub struct Bars {
 pub struct Bar {
     pub figure: String,
     pub value: f64,
-    /// `None` for a figure shown only for comparison.
+    /// `None` for a figure that is only for comparison.
     pub bar: Option<f64>,
     /// Whether the bar is a maximum. If not, it is a minimum.
     pub is_most: bool,

@@ -340,7 +340,7 @@ impl Contestant {
         Self::plain("INCR", &["INCR", "inc:__rand_int__"])
     }
 
-    /// Returns the cheapest possible module command: it answers like a limiter and does nothing.
+    /// Returns the cheapest possible module command: it replies like a limiter and does nothing.
     pub fn noop() -> Self {
         Self::plain("no-op", &["RL.NOOP", "noo:__rand_int__", "10000000", "1", "180"])
     }
@@ -382,8 +382,8 @@ impl Contestant {
     pub fn check(&self, node: &Node) {
         let of_key = |word: &String| word.replace("__rand_int__", "000000000000");
         let words: Vec<String> = self.words.iter().map(of_key).collect();
-        let shown: Vec<&str> = words.iter().map(String::as_str).collect();
-        let reply = node.run(&shown);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let reply = node.run(&words);
         let allowed = match self.expected {
             Expected::Any => return,
             Expected::Allowed | Expected::MostlyAllowed => 1,

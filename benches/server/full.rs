@@ -130,8 +130,8 @@ impl Page<'_> {
     fn pipelines(&mut self) {
         let node = self.node(&[], true);
         let contestants = all(&node);
-        let shown = ["SET PX", "RL.GCRA", "RL.FIXED", "no-op", "GCRA EVALSHA", "GCRA FCALL"];
-        let mut series = shown.map(|name| Series { name: name.into(), points: Vec::new() });
+        let plotted = ["SET PX", "RL.GCRA", "RL.FIXED", "no-op", "GCRA EVALSHA", "GCRA FCALL"];
+        let mut series = plotted.map(|name| Series { name: name.into(), points: Vec::new() });
         for pipeline in [1, 16, 32, 64] {
             let shape = Shape { pipeline, ..Shape::BASE };
             let title = format!("Pipeline {pipeline}, 10,000 keys");
@@ -157,8 +157,8 @@ impl Page<'_> {
 
     fn keys(&mut self) {
         let contestants = some();
-        let shown = ["SET PX", "INCR", "RL.GCRA", "RL.FIXED", "RL.TOKENBUCKET", "RL.SLIDING"];
-        let mut series = shown.map(|name| Series { name: name.into(), points: Vec::new() });
+        let plotted = ["SET PX", "INCR", "RL.GCRA", "RL.FIXED", "RL.TOKENBUCKET", "RL.SLIDING"];
+        let mut series = plotted.map(|name| Series { name: name.into(), points: Vec::new() });
         for keys in [1, 100, 10_000, 100_000, 1_000_000] {
             let node = self.node(&[], false);
             let shape = Shape { keys, ..Shape::BASE };
@@ -223,7 +223,7 @@ impl Page<'_> {
 
         let contestants: Vec<Contestant> =
             [Contestant::set()].into_iter().chain(six().map(Limiter::allowed)).collect();
-        let bytes = memory::replicated(self.binary, self.module, &contestants);
+        let bytes = memory::replicated_bytes(self.binary, self.module, &contestants);
         let mut table = Table::new(&["contestant", "bytes"]);
         for (contestant, bytes) in contestants.iter().zip(bytes) {
             table.row(vec![contestant.name.clone(), format!("{bytes:.1}")]);

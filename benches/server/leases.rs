@@ -129,5 +129,5 @@ fn words(words: &[&str]) -> Vec<u8> {
 }
 
 fn send(connection: &mut Connection, packed: &[u8], replies: usize) -> Vec<Value> {
-    connection.req_packed_commands(packed, 0, replies).expect("the server answers")
+    connection.req_packed_commands(packed, 0, replies).expect("the server replies")
 }

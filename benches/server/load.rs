@@ -82,7 +82,7 @@ pub fn log_case(limit: u64) -> (Shape, u64) {
 /// If a call failed or was not decided as expected, because the figure would be meaningless.
 pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Run {
     node.run(&["CONFIG", "RESETSTAT"]);
-    let decided_before = decided(node, contestant);
+    let decided_before = count_decided(node, contestant);
     let cpu_before_us = node.cpu_us();
     let output = Command::new("taskset")
         .args(["-c", CORE, "redis-benchmark"])
@@ -103,25 +103,25 @@ pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Ru
     let number = |name: &str| number(stat, name).unwrap_or(0.0);
     assert_eq!(number("failed_calls") + number("rejected_calls"), 0.0, "{}", contestant.name);
     // The load may send more calls than requested, to fill its pipelines.
-    let made = number("calls");
-    assert!(made >= calls as f64, "{}: {made} of {calls} calls", contestant.name);
-    let share = match (decided_before, decided(node, contestant)) {
-        (Some(before), Some(after)) => (after - before) / made,
+    let sent = number("calls");
+    assert!(sent >= calls as f64, "{}: {sent} of {calls} calls", contestant.name);
+    let share = match (decided_before, count_decided(node, contestant)) {
+        (Some(before), Some(after)) => (after - before) / sent,
         _ => 1.0,
     };
     // Random picks miss about one key in a thousand during the preparation. The first call on such
     // a key is decided differently.
     let is_right = share >= 0.999 || contestant.expected == Expected::MostlyAllowed;
     assert!(is_right, "{}: {share} decided as expected", contestant.name);
-    let busy = (cpu_us / (made / calls_per_s * 1e6)).min(1.0);
+    let busy = (cpu_us / (sent / calls_per_s * 1e6)).min(1.0);
     let usec_per_call = number("usec_per_call");
-    Run { calls_per_s, cpu_us: cpu_us / made, usec_per_call, busy, share }
+    Run { calls_per_s, cpu_us: cpu_us / sent, usec_per_call, busy, share }
 }
 
 /// Returns the number of calls decided as expected so far; `None` if any decision is expected. The
 /// module counts its decisions. For a script, the number is calculated from the server's count of
 /// writes: an allowed call makes one write per key, and a denied call makes none.
-fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
+fn count_decided(node: &Node, contestant: &Contestant) -> Option<f64> {
     let outcome = match contestant.expected {
         Expected::Any => return None,
         Expected::Allowed | Expected::MostlyAllowed => "allowed",

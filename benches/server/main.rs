@@ -47,23 +47,23 @@ fn main() {
         .map(|(name, path)| Binary { name: name.into(), path: path.into() })
         .collect();
     let only = env::var("ONLY").ok().filter(|only| !only.is_empty());
-    let is_asked_for = |binary: &&Binary| only.as_ref().is_none_or(|only| *only == binary.name);
-    let binaries: Vec<Binary> = servers.iter().filter(is_asked_for).cloned().collect();
+    let is_selected = |binary: &&Binary| only.as_ref().is_none_or(|only| *only == binary.name);
+    let binaries: Vec<Binary> = servers.iter().filter(is_selected).cloned().collect();
     assert!(!binaries.is_empty(), "no server to measure: ONLY is one of {SERVERS:?}");
     let rounds = |default| {
         let text = env::var("ROUNDS").unwrap_or_default();
         if text.is_empty() { default } else { text.parse().expect("ROUNDS is a number") }
     };
-    let is_asked = |part: &str| env::args().any(|argument| argument == part);
-    if is_asked("library") {
+    let is_requested = |part: &str| env::args().any(|argument| argument == part);
+    if is_requested("library") {
         let measure = |binary| bars::measure_library(binary, &module, rounds(9).max(1));
         let all: Vec<bars::Bars> = binaries.iter().map(measure).collect();
         println!("{}", report::bars(&all).markdown());
         return;
     }
-    let is_full = is_asked("full");
+    let is_full = is_requested("full");
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/bench");
-    fs::create_dir_all(&out).expect("docs/bench can be made");
+    fs::create_dir_all(&out).expect("docs/bench can be created");
     if is_full {
         let valkey = servers.iter().find(|binary| binary.name == "valkey-9.1");
         full::run(&binaries, valkey, &module, rounds(9).max(1), &out);

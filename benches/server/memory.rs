@@ -78,7 +78,7 @@ fn grow(
                 let key = call(&name_of(index), round).swap_remove(1);
                 pipeline.cmd("PTTL").arg(key).ignore();
             }
-            pipeline.query::<()>(&mut connection).expect("every look is answered");
+            pipeline.query::<()>(&mut connection).expect("every look gets a reply");
         }
         drop(connection);
         after(node, round);
@@ -118,12 +118,12 @@ pub fn after_traffic(binary: &Binary, module: &Path, calls: &[u64], limit: u64) 
     let node = Node::start(binary, module, &[], false);
     let mut connection = node.connect();
     let sizes_of = |limiter: Limiter| {
-        let mut made = 0;
+        let mut sent = 0;
         let words = limiter.steady(limit, limit).with_window(HOUR_US).words().to_vec();
         let sizes = calls.iter().map(|target| {
-            while made < *target {
+            while sent < *target {
                 command_of(&words).query::<Vec<i64>>(&mut connection).expect("five integers");
-                made += 1;
+                sent += 1;
             }
             let usage = command_of(&["MEMORY", "USAGE", &words[1], "SAMPLES", "0"]);
             usage.query(&mut connection).expect("a number")
@@ -134,7 +134,7 @@ pub fn after_traffic(binary: &Binary, module: &Path, calls: &[u64], limit: u64) 
 }
 
 /// Returns the bytes that one call of each contestant sends to a replica.
-pub fn replicated(binary: &Binary, module: &Path, contestants: &[Contestant]) -> Vec<f64> {
+pub fn replicated_bytes(binary: &Binary, module: &Path, contestants: &[Contestant]) -> Vec<f64> {
     let primary = Node::start(binary, module, &[], true);
     let address = format!("replicaof 127.0.0.1 {}", primary.port);
     let replica = Node::start(binary, module, &[&address], false);

@@ -57,8 +57,8 @@ impl Node {
             .spawn()
             .expect("taskset and the server can be run");
         let module_name = module.file_name().expect("a file").display();
-        let shown = words[..words.len() - 1].join(" ").replace("--save  ", "--save \"\" ");
-        let command_line = format!("taskset -c {CORE} {} {shown} {module_name}", binary.name);
+        let line = words[..words.len() - 1].join(" ").replace("--save  ", "--save \"\" ");
+        let command_line = format!("taskset -c {CORE} {} {line} {module_name}", binary.name);
         let mut node = Self { directory, child, pid: 0, port, command_line };
         let deadline = Instant::now() + PATIENCE;
         node.pid = loop {
@@ -93,17 +93,17 @@ impl Node {
 
     /// Runs one command.
     pub fn run(&self, words: &[&str]) -> Value {
-        let shown = words.join(" ");
+        let line = words.join(" ");
         command_of(words)
             .query(&mut self.connect())
-            .unwrap_or_else(|error| panic!("{shown}: {error}"))
+            .unwrap_or_else(|error| panic!("{line}: {error}"))
     }
 
     /// Returns a section of `INFO` as fields and values.
     pub fn info(&self, section: &str) -> HashMap<String, String> {
         let mut connection = self.connect();
         let text: String =
-            Cmd::new().arg("INFO").arg(section).query(&mut connection).expect("INFO answers");
+            Cmd::new().arg("INFO").arg(section).query(&mut connection).expect("INFO replies");
         let pairs = text.lines().filter_map(|line| line.split_once(':'));
         pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
     }

@@ -117,9 +117,9 @@ impl Entrant {
         }
         let run = run.unwrap_or_else(|| panic!("{}: no steady state", self.contestant.name));
         if shape.keys == Shape::NEW_KEYS.keys {
-            let made = node.count_keys();
-            let is_new = made == 0 || made * 10 > self.calls * 9;
-            assert!(is_new, "{}: {made} new keys in {} calls", self.contestant.name, self.calls);
+            let created = node.count_keys();
+            let is_new = created == 0 || created * 10 > self.calls * 9;
+            assert!(is_new, "{}: {created} new keys in {} calls", self.contestant.name, self.calls);
         }
         let arrived = run.calls_per_s * run.share * self.window_us as f64 / 1e6;
         self.live.push(arrived / shape.keys as f64);

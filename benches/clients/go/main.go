@@ -1,10 +1,10 @@
 // Program bench measures calls per second and their latency through go-redis, for `make
 // bench-clients`.
 //
-// `bench SOCKET` prints its contestants as one line of JSON, then answers each job on standard
-// input with one line. Jobs of the scenarios `local` and `forget` are answered with the median of
+// `bench SOCKET` prints its contestants as one line of JSON, then replies to each job on standard
+// input with one line. The reply to a job of the scenario `local` or `forget` is the median of
 // one call. All contestants use the same driver and the same loop; each job has its own client.
-// `bench pressure HOST:PORT` answers the jobs of pressure.go instead.
+// `bench pressure HOST:PORT` runs the jobs of pressure.go instead.
 package main
 
 import (
@@ -56,8 +56,8 @@ type job struct {
 
 func (j *job) period() time.Duration { return time.Duration(j.PeriodS) * time.Second }
 
-// answer is a line of the output.
-type answer struct {
+// reply is a line of the output.
+type reply struct {
 	Calls      int     `json:"calls"`
 	Seconds    float64 `json:"seconds"`
 	CPUSeconds float64 `json:"cpu_seconds"`
@@ -94,19 +94,20 @@ func ours(j *job, rdb *redis.Client) (func() (bool, error), func(), error) {
 		return nil, nil, err
 	}
 	ctx := context.Background()
-	call := func() (bool, error) { return told(limiter.Check(ctx, rule.Of(j.Key))) }
+	call := func() (bool, error) { return isAllowed(limiter.Check(ctx, rule.Of(j.Key))) }
 	return call, func() { _ = limiter.Close(ctx) }, nil
 }
 
-func told(d throttle.Decision, err error) (bool, error) {
+// isAllowed reports whether the call was allowed. It returns an error if the server did not decide.
+func isAllowed(d throttle.Decision, err error) (bool, error) {
 	if err == nil && d.Degraded {
-		err = fmt.Errorf("no answer: %v", d)
+		err = fmt.Errorf("no reply: %v", d)
 	}
 	return d.Allowed, err
 }
 
 // callers runs the callers of a job, each as a goroutine.
-func callers(j *job, call func() (bool, error)) answer {
+func callers(j *job, call func() (bool, error)) reply {
 	type seen struct {
 		tookNs  []int64
 		allowed int
@@ -119,35 +120,35 @@ func callers(j *job, call func() (bool, error)) answer {
 	for at := range all {
 		running.Go(func() {
 			var mine seen
-			for asked := began; asked.Before(ends); {
-				asked = time.Now()
-				isAllowed, err := call()
-				answered := time.Now()
-				mine.tookNs = append(mine.tookNs, int64(answered.Sub(asked)))
+			for start := began; start.Before(ends); {
+				start = time.Now()
+				allowed, err := call()
+				end := time.Now()
+				mine.tookNs = append(mine.tookNs, int64(end.Sub(start)))
 				switch {
 				case err != nil:
 					mine.errors++
-				case isAllowed:
+				case allowed:
 					mine.allowed++
 				}
-				asked = answered
+				start = end
 			}
 			all[at] = mine
 		})
 	}
 	running.Wait()
-	told := answer{Seconds: time.Since(began).Seconds(), CPUSeconds: (cpu() - beganCPU).Seconds()}
+	result := reply{Seconds: time.Since(began).Seconds(), CPUSeconds: (cpu() - beganCPU).Seconds()}
 	var tookNs []int64
 	for _, one := range all {
 		tookNs = append(tookNs, one.tookNs...)
-		told.Allowed += one.allowed
-		told.Errors += one.errors
+		result.Allowed += one.allowed
+		result.Errors += one.errors
 	}
 	slices.Sort(tookNs)
-	told.Calls = len(tookNs)
-	told.Denied = told.Calls - told.Allowed - told.Errors
-	told.P50us, told.P99us = percentile(tookNs, 50), percentile(tookNs, 99)
-	return told
+	result.Calls = len(tookNs)
+	result.Denied = result.Calls - result.Allowed - result.Errors
+	result.P50us, result.P99us = percentile(tookNs, 50), percentile(tookNs, 99)
+	return result
 }
 
 // percentile returns a percentile of sorted nanoseconds, in microseconds.
@@ -167,10 +168,10 @@ func cpu() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-func load(j *job, socket string) (answer, error) {
+func load(j *job, socket string) (reply, error) {
 	begin, ok := contestants[j.Contestant]
 	if !ok {
-		return answer{}, fmt.Errorf("there is no contestant %q", j.Contestant)
+		return reply{}, fmt.Errorf("there is no contestant %q", j.Contestant)
 	}
 	rdb := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: socket, ReadTimeout: patient, WriteTimeout: patient,
@@ -181,11 +182,11 @@ func load(j *job, socket string) (answer, error) {
 	defer rdb.Close()
 	call, end, err := begin(j, rdb)
 	if err != nil {
-		return answer{}, err
+		return reply{}, err
 	}
-	told := callers(j, call)
+	result := callers(j, call)
 	end()
-	return told, nil
+	return result, nil
 }
 
 // medianUs returns the median time of a call. The function gets the number of the call.
@@ -204,48 +205,48 @@ func medianUs(calls int, call func(number int) error) (float64, error) {
 
 // local measures a sliding window in this process, after calls of its key. No server listens at the
 // client's address.
-func local(j *job, socket string) (told answer, err error) {
-	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket + ".away"})
+func local(j *job, socket string) (result reply, err error) {
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket + ".down"})
 	defer rdb.Close()
 	limiter, err := throttle.New(goredis.Adapt(rdb), throttle.WithOnError(throttle.Local))
 	if err != nil {
-		return told, err
+		return result, err
 	}
 	ctx := context.Background()
 	defer limiter.Close(ctx)
 	window, err := throttle.Sliding("local", 2*int64(j.Calls), time.Hour)
 	if err != nil {
-		return told, err
+		return result, err
 	}
 	call := func(int) error {
 		_, err := limiter.Check(ctx, window.Of(j.Key))
 		return err
 	}
 	if _, err = medianUs(j.Calls, call); err == nil {
-		told.P50us, err = medianUs(medianCalls, call)
+		result.P50us, err = medianUs(medianCalls, call)
 	}
-	told.Errors = int(limiter.Counters().Denied)
-	return told, err
+	result.Errors = int(limiter.Counters().Denied)
+	return result, err
 }
 
 // forget measures Forget and Refund together, with a number of denials in the cache.
-func forget(j *job, socket string) (told answer, err error) {
+func forget(j *job, socket string) (result reply, err error) {
 	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
 	defer rdb.Close()
 	limiter, err := throttle.New(goredis.Adapt(rdb), throttle.WithTimeout(patient),
 		throttle.WithDenialCache(j.Denials, time.Hour))
 	if err != nil {
-		return told, err
+		return result, err
 	}
 	ctx := context.Background()
 	defer limiter.Close(ctx)
 	rule, err := throttle.Fixed("forget", 1, time.Hour)
 	if err != nil {
-		return told, err
+		return result, err
 	}
 	for number := range j.Denials {
 		if _, err := limiter.Check(ctx, rule.Of(strconv.Itoa(number)).Cost(2)); err != nil {
-			return told, err
+			return result, err
 		}
 	}
 	both, err := medianUs(medianCalls, func(number int) error {
@@ -256,12 +257,12 @@ func forget(j *job, socket string) (told answer, err error) {
 		_, err := limiter.Refund(ctx, item)
 		return err
 	})
-	told.P50us, told.Errors = both/2, int(limiter.Counters().Degraded)
-	return told, err
+	result.P50us, result.Errors = both/2, int(limiter.Counters().Degraded)
+	return result, err
 }
 
-// named returns what the contestants are, with their versions.
-func named() map[string]string {
+// describe returns what the contestants are, with their versions.
+func describe() map[string]string {
 	versions := map[string]string{}
 	if built, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range built.Deps {
@@ -288,7 +289,7 @@ func main() {
 		log.Fatal("usage: bench SOCKET")
 	}
 	output := json.NewEncoder(os.Stdout)
-	if err := output.Encode(map[string]any{"language": "go", "contestants": named()}); err != nil {
+	if err := output.Encode(map[string]any{"language": "go", "contestants": describe()}); err != nil {
 		log.Fatal(err)
 	}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -303,9 +304,9 @@ func main() {
 		case "forget":
 			measure = forget
 		}
-		told, err := measure(&j, os.Args[1])
+		result, err := measure(&j, os.Args[1])
 		if err == nil {
-			err = output.Encode(told)
+			err = output.Encode(result)
 		}
 		if err != nil {
 			log.Fatal(err)

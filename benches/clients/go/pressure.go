@@ -16,7 +16,7 @@ import (
 )
 
 // pressureJob is a job of `make bench-clients ONLY=pressure`; python/pressure.py describes jobs and
-// answers.
+// replies.
 type pressureJob struct {
 	Name string `json:"name"`
 	Rule struct {
@@ -34,9 +34,9 @@ type pressureJob struct {
 	PeekEvery int64   `json:"peek_every"`
 }
 
-// made has the calls of a job, by their outcome: the beginning and the duration of each, in
+// timedCalls has the calls of a job, by their outcome: the beginning and the duration of each, in
 // microseconds.
-type made struct {
+type timedCalls struct {
 	mutex sync.Mutex
 	calls map[string][]int64
 }
@@ -56,10 +56,10 @@ func (j *pressureJob) run(limiter *throttle.Limiter) (map[string]any, error) {
 		return nil, err
 	}
 	began := time.Now()
-	all := made{calls: map[string][]int64{}}
+	all := timedCalls{calls: map[string][]int64{}}
 	call := func(number int64) {
 		isPeek := j.PeekEvery > 0 && number%j.PeekEvery == 0
-		asked := time.Since(began)
+		start := time.Since(began)
 		item := rule.Of(fmt.Sprintf("%s-%d", j.Name, number%j.Keys))
 		var outcome string
 		if isPeek {
@@ -68,10 +68,10 @@ func (j *pressureJob) run(limiter *throttle.Limiter) (map[string]any, error) {
 		} else {
 			outcome = outcomeOf(limiter.Check(context.Background(), item))
 		}
-		took := time.Since(began) - asked
+		took := time.Since(began) - start
 		all.mutex.Lock()
 		defer all.mutex.Unlock()
-		all.calls[outcome] = append(all.calls[outcome], asked.Microseconds(), took.Microseconds())
+		all.calls[outcome] = append(all.calls[outcome], start.Microseconds(), took.Microseconds())
 	}
 	var running sync.WaitGroup
 	if j.Rate > 0 {
@@ -114,7 +114,8 @@ func outcomeOf(d throttle.Decision, err error) string {
 	return outcome
 }
 
-// pressure answers jobs until the input ends. The limiter begins with the first job.
+// pressure runs jobs until the input ends, and replies to each. The limiter begins with the first
+// job.
 func pressure(address string) error {
 	rdb := redis.NewClient(&redis.Options{Addr: address})
 	defer rdb.Close()
@@ -129,9 +130,9 @@ func pressure(address string) error {
 		if err != nil {
 			return err
 		}
-		told, err := j.run(limiter)
+		reply, err := j.run(limiter)
 		if err == nil {
-			err = output.Encode(told)
+			err = output.Encode(reply)
 		}
 		if err != nil {
 			return err

@@ -1,8 +1,8 @@
-// One process of `make bench-clients`: answers each JSON line of its input with a JSON line.
+// One process of `make bench-clients`: replies to each JSON line of its input with a JSON line.
 //
 //   node main.js /path/to/server.sock
 //
-// A job of the scenario `local` or `forget` is answered with the median of one call.
+// The reply to a job of the scenario `local` or `forget` is the median of one call.
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { Redis } from 'ioredis';
@@ -14,8 +14,8 @@ const [path] = process.argv.slice(2);
 const { dependencies } = createRequire(import.meta.url)('./package.json'); // pinned
 
 /**
- * For each contestant, a function that returns `ask` and `close`. `ask` makes one call: it returns
- * true if the call is allowed and false if it is denied, and throws in an error.
+ * For each contestant, a function that returns `call` and `close`. `call` makes one call: it
+ * returns true if the call is allowed and false if it is denied, and throws in an error.
  */
 const contestants = {
   ours: async ({ key, limit, period_s, denial_cache, prefetch = 1 }) => {
@@ -24,18 +24,18 @@ const contestants = {
     const limiter = new Limiter(client, { denialCache, timeoutMs: 1000, onError: 'deny' });
     await limiter.ready();
     const rule = fixed('bench', limit, period_s, { prefetch });
-    const ask = async () => {
+    const call = async () => {
       const { allowed, degraded } = await limiter.check(rule, key);
-      if (degraded) throw new Error('no answer');
+      if (degraded) throw new Error('no reply');
       return allowed;
     };
-    return { ask, close: () => limiter.close().then(() => client.disconnect()) };
+    return { call, close: () => limiter.close().then(() => client.disconnect()) };
   },
   'rate-limiter-flexible': async ({ key, limit, period_s }) => {
     const client = new Redis({ path });
     const storeClient = client;
     const limiter = new RateLimiterRedis({ storeClient, points: limit, duration: period_s });
-    const ask = async () => {
+    const call = async () => {
       try {
         await limiter.consume(key);
         return true;
@@ -44,14 +44,14 @@ const contestants = {
         return false;
       }
     };
-    return { ask, close: async () => client.disconnect() };
+    return { call, close: async () => client.disconnect() };
   },
   'express-rate-limit with rate-limit-redis': async ({ key, limit, period_s }) => {
     const client = new Redis({ path });
     const store = new RedisStore({ sendCommand: (command, ...args) => client.call(command, args) });
     await store.init({ windowMs: period_s * 1000, limit });
-    const ask = async () => (await store.increment(key)).totalHits <= limit;
-    return { ask, close: async () => client.disconnect() };
+    const call = async () => (await store.increment(key)).totalHits <= limit;
+    return { call, close: async () => client.disconnect() };
   },
 };
 
@@ -92,7 +92,7 @@ const medians = {
   /** A sliding window in this process, after `calls` calls of its key. */
   local: async ({ calls, key }) => {
     // No server listens there.
-    const client = new Redis({ path: `${path}.away`, lazyConnect: true });
+    const client = new Redis({ path: `${path}.down`, lazyConnect: true });
     client.on('error', () => {});
     const limiter = new Limiter(client, { onError: 'local' });
     const window = sliding('local', 2 * calls, '1h');
@@ -126,8 +126,8 @@ const medians = {
 async function run(job) {
   const measure = medians[job.scenario];
   if (measure !== undefined) return measure(job);
-  const { ask, close } = await contestants[job.contestant](job);
-  await ask(); // connects, and loads its script
+  const { call, close } = await contestants[job.contestant](job);
+  await call(); // connects, and loads its script
   const counts = { allowed: 0, denied: 0, errors: 0 };
   const latencies = new Latencies();
   const cpu = process.cpuUsage();
@@ -136,7 +136,7 @@ async function run(job) {
   const worker = async () => {
     for (let now = performance.now(); now < end; ) {
       try {
-        counts[(await ask()) ? 'allowed' : 'denied'] += 1;
+        counts[(await call()) ? 'allowed' : 'denied'] += 1;
       } catch {
         counts.errors += 1;
       }

@@ -1,5 +1,5 @@
 // Makes calls as a job describes, for `make bench-clients ONLY=pressure`; python/pressure.py
-// describes jobs and answers.
+// describes jobs and replies.
 //
 //   node pressure.js HOST:PORT ioredis|node-redis
 import { createInterface } from 'node:readline';

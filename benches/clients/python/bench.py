@@ -2,14 +2,14 @@
 
     bench.py SOCKET [asyncio]
 
-Prints its contestants as one line of JSON, then answers each job on standard input with one line:
-`{"contestant", "scenario", "seconds", "in_flight", "key", "limit", "period_s", "denial_cache",
-"prefetch"}` as `{"calls", "seconds", "cpu_seconds", "p50_us", "p99_us", "allowed", "denied",
-"errors"}`. Jobs of the scenarios `local` and `forget` have `calls` or `denials`, and are answered
-with the median of one call, `{"p50_us", "errors"}`. Both contestants run with threads, or with
-`asyncio` with tasks. The usual library is `limits` with its Redis storage and the fixed window, the
-first in its documentation and its cheapest. `limits` keeps its own defaults, and has one connection
-per caller.
+Prints its contestants as one line of JSON, then replies to each job on standard input with one
+line. The job `{"contestant", "scenario", "seconds", "in_flight", "key", "limit", "period_s",
+"denial_cache", "prefetch"}` gets the reply `{"calls", "seconds", "cpu_seconds", "p50_us", "p99_us",
+"allowed", "denied", "errors"}`. Jobs of the scenarios `local` and `forget` have `calls` or
+`denials`, and their reply is the median of one call, `{"p50_us", "errors"}`. Both contestants run
+with threads, or with `asyncio` with tasks. The usual library is `limits` with its Redis storage
+and the fixed window, the first in its documentation and its cheapest. `limits` keeps its own
+defaults, and has one connection per caller.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def options(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def told(decision: Any) -> Outcome:
+def outcome_of(decision: Any) -> Outcome:
     """Returns the outcome that a decision counts as: allowed, denied or errors."""
     if decision.degraded:
         return "errors"
@@ -130,7 +130,9 @@ def ours(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
     limited = rule(job)
     with redis.Redis(unix_socket_path=socket) as client, Limiter(client, **options(job)) as limiter:
         limiter.ready()
-        return timed(lambda: threads(job, lambda: told(limiter.check(limited, job["key"]))))
+        return run_timed(
+            lambda: threads(job, lambda: outcome_of(limiter.check(limited, job["key"])))
+        )
 
 
 async def ours_async(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
@@ -143,7 +145,7 @@ async def ours_async(job: dict[str, Any], socket: str) -> tuple[list[Count], flo
         await limiter.ready()
 
         async def call() -> Outcome:
-            return told(await limiter.check(limited, job["key"]))
+            return outcome_of(await limiter.check(limited, job["key"]))
 
         began = time.perf_counter()
         counts = await tasks(job, call)
@@ -159,7 +161,7 @@ def usual(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
     def call() -> Outcome:
         return "allowed" if limiter.hit(item, job["key"]) else "denied"
 
-    return timed(lambda: threads(job, call))
+    return run_timed(lambda: threads(job, call))
 
 
 async def usual_async(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
@@ -178,7 +180,7 @@ async def usual_async(job: dict[str, Any], socket: str) -> tuple[list[Count], fl
     return counts, time.perf_counter() - began
 
 
-def timed(work: Callable[[], list[Count]]) -> tuple[list[Count], float]:
+def run_timed(work: Callable[[], list[Count]]) -> tuple[list[Count], float]:
     """Runs the work and returns its result and duration in seconds."""
     began = time.perf_counter()
     return work(), time.perf_counter() - began
@@ -198,8 +200,8 @@ def local(job: dict[str, Any], socket: str) -> dict[str, Any]:
     """Measures a sliding window in this process, after `calls` calls of its key."""
     window = sliding("local", 2 * job["calls"], "1h")
     # No server listens there.
-    away = redis.Redis(unix_socket_path=f"{socket}.away")
-    with Limiter(away, on_error="local") as limiter:
+    unreachable = redis.Redis(unix_socket_path=f"{socket}.down")
+    with Limiter(unreachable, on_error="local") as limiter:
         call = lambda _: limiter.check(window, job["key"])  # noqa: E731
         median_us(job["calls"], call)
         return {"p50_us": median_us(1000, call), "errors": limiter.counters.denied}
@@ -254,7 +256,7 @@ def run(job: dict[str, Any], socket: str, *, with_tasks: bool) -> dict[str, Any]
 
 
 def main() -> None:
-    """Reads jobs from standard input and answers each of them, until the input ends."""
+    """Reads jobs from standard input and replies to each of them, until the input ends."""
     socket, with_tasks = sys.argv[1], sys.argv[2:] == ["asyncio"]
     language = "python, asyncio" if with_tasks else "python"
     print(json.dumps({"language": language, "contestants": contestants()}), flush=True)

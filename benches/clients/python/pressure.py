@@ -2,14 +2,14 @@
 
     pressure.py HOST:PORT [asyncio]
 
-Answers each job on standard input with one line. A job is `{"name", "rule": {"kind", "limit",
+Replies to each job on standard input with one line. A job is `{"name", "rule": {"kind", "limit",
 "rate", "period_s"}, "keys", "calls", "callers", "seconds", "rate", "burst", "peek_every"}`.
 `callers` make the calls one after the other, until `calls` were made or `seconds` are over. With
 `rate`, each call begins when it is due, after a `burst` of calls that are due at once. Call number
-`n` is of the key `n % keys`, and every `peek_every`th is a `peek`. The answer is `{"began_ms",
+`n` is of the key `n % keys`, and every `peek_every`th is a `peek`. The reply is `{"began_ms",
 "calls"}`: the Unix time, and for each outcome a list of the beginning and the duration of each
 call, in microseconds. The limiter has its default options and begins with the first job. All
-programs of this benchmark have these jobs and answers.
+programs of this benchmark have these jobs and replies.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Job:
         self.took[outcome] += began_us, took_us
 
     def print(self) -> None:
-        """Prints the answer."""
+        """Prints the reply."""
         print(json.dumps({"began_ms": self.began_ms, "calls": self.took}), flush=True)
 
 
@@ -109,10 +109,10 @@ def run(job: Job, limiter: Limiter) -> None:
     lock = threading.Lock()
 
     def call(number: int) -> None:
-        ask = limiter.peek if job.is_peek(number) else limiter.check
+        method = limiter.peek if job.is_peek(number) else limiter.check
         began_us, result = job.now_us(), None
         try:
-            result = ask(job.rule, job.subject(number))
+            result = method(job.rule, job.subject(number))
         except Exception as error:
             result = error
         with lock:
@@ -139,10 +139,10 @@ async def run_async(job: Job, limiter: AsyncLimiter) -> None:
     """Makes the calls of a job as tasks."""
 
     async def call(number: int) -> None:
-        ask = limiter.peek if job.is_peek(number) else limiter.check
+        method = limiter.peek if job.is_peek(number) else limiter.check
         began_us, result = job.now_us(), None
         try:
-            result = await ask(job.rule, job.subject(number))
+            result = await method(job.rule, job.subject(number))
         except Exception as error:
             result = error
         job.add(number, began_us, result)
@@ -166,7 +166,7 @@ async def run_async(job: Job, limiter: AsyncLimiter) -> None:
 
 
 def main(host: str, port: int) -> None:
-    """Answers jobs with threads."""
+    """Runs jobs with threads, and replies to each."""
     with redis.Redis(host=host, port=port) as client, Limiter(client) as limiter:
         for line in sys.stdin:
             job = Job(line)
@@ -175,7 +175,7 @@ def main(host: str, port: int) -> None:
 
 
 async def main_async(host: str, port: int) -> None:
-    """Answers jobs with tasks."""
+    """Runs jobs with tasks, and replies to each."""
     async with redis.asyncio.Redis(host=host, port=port) as client, AsyncLimiter(client) as limiter:
         while line := await asyncio.to_thread(sys.stdin.readline):
             job = Job(line)

@@ -1,11 +1,11 @@
 //! Measures calls per second and their latency through redis-rs, for `make bench-clients`.
 //!
-//! `bench-rust-client SOCKET` prints its contestants as one line of JSON, then answers each job on
-//! standard input with one line. One contestant is the client. The other is the usual way in Rust:
-//! a Lua script through redis-rs that counts in a fixed window, the most common and the cheapest
-//! kind of limit. Both use the same driver, one multiplexed connection per job, and the same loop.
-//! Jobs of the scenarios `local` and `forget` are answered with the median of one call.
-//! `bench-rust-client pressure HOST:PORT` answers the jobs of `pressure.rs` instead.
+//! `bench-rust-client SOCKET` prints its contestants as one line of JSON, then replies to each job
+//! on standard input with one line. One contestant is the client. The other is the usual way in
+//! Rust: a Lua script through redis-rs that counts in a fixed window, the most common and the
+//! cheapest kind of limit. Both use the same driver, one multiplexed connection per job, and the
+//! same loop. The reply to a job of the scenario `local` or `forget` is the median of one call.
+//! `bench-rust-client pressure HOST:PORT` runs the jobs of `pressure.rs` instead.
 
 mod pressure;
 
@@ -71,7 +71,7 @@ fn one() -> u64 {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
+struct Reply {
     calls: usize,
     seconds: f64,
     cpu_seconds: f64,
@@ -110,7 +110,7 @@ fn cpu() -> Duration {
 }
 
 /// Runs `in_flight` callers, each as a task.
-async fn callers<C, F>(job: &Load, call: C) -> Result<Answer, Failure>
+async fn callers<C, F>(job: &Load, call: C) -> Result<Reply, Failure>
 where
     C: Fn() -> F + Clone + Send + 'static,
     F: Future<Output = Outcome> + Send,
@@ -119,15 +119,15 @@ where
     let ends = began + Duration::from_secs_f64(job.seconds);
     let caller = |call: C| async move {
         let mut seen = Seen::default();
-        let mut asked = Instant::now();
-        while asked < ends {
+        let mut start = Instant::now();
+        while start < ends {
             let outcome = call().await;
-            let answered = Instant::now();
-            seen.took_ns.push(u64::try_from((answered - asked).as_nanos()).unwrap_or(u64::MAX));
+            let end = Instant::now();
+            seen.took_ns.push(u64::try_from((end - start).as_nanos()).unwrap_or(u64::MAX));
             seen.outcomes[outcome as usize] += 1;
             // A call that is decided locally never waits, so give the other tasks their turn.
             tokio::task::consume_budget().await;
-            asked = Instant::now();
+            start = Instant::now();
         }
         seen
     };
@@ -147,7 +147,7 @@ where
         took_ns.get(at).map_or(0.0, |ns| *ns as f64 / 1000.0)
     };
     let [allowed, denied, errors] = outcomes;
-    Ok(Answer {
+    Ok(Reply {
         calls: took_ns.len(),
         seconds,
         cpu_seconds,
@@ -159,7 +159,7 @@ where
     })
 }
 
-fn told(decision: &Result<Decision, Error>) -> Outcome {
+fn outcome_of(decision: &Result<Decision, Error>) -> Outcome {
     match decision {
         Ok(decision) if decision.degraded => Outcome::Failed,
         Ok(decision) if decision.allowed => Outcome::Allowed,
@@ -169,7 +169,7 @@ fn told(decision: &Result<Decision, Error>) -> Outcome {
 }
 
 /// Measures the limiter. Closes it at the end, which refunds unused permits.
-async fn ours(job: &Load, client: Client) -> Result<Answer, Failure> {
+async fn ours(job: &Load, client: Client) -> Result<Reply, Failure> {
     let denials = if job.denial_cache { DENIALS } else { 0 };
     let options = Options::default().timeout(PATIENT).prefetch(job.prefetch);
     let limiter = Limiter::with_options(client, options.denial_cache(denials))?;
@@ -178,23 +178,23 @@ async fn ours(job: &Load, client: Client) -> Result<Answer, Failure> {
     let (calling, key) = (limiter.clone(), Arc::<str>::from(job.key.as_str()));
     let call = move || {
         let (limiter, rule, key) = (calling.clone(), rule.clone(), key.clone());
-        async move { told(&limiter.check(rule.of(&key)).await) }
+        async move { outcome_of(&limiter.check(rule.of(&key)).await) }
     };
-    let answer = callers(job, call).await;
+    let reply = callers(job, call).await;
     limiter.close().await;
-    answer
+    reply
 }
 
 /// Measures the script. After the first call, it is called by its hash.
-async fn usual(job: &Load, connection: MultiplexedConnection) -> Result<Answer, Failure> {
+async fn usual(job: &Load, connection: MultiplexedConnection) -> Result<Reply, Failure> {
     let script = Arc::new(Script::new(SCRIPT));
     let (key, limit, period_ms) =
         (Arc::<str>::from(job.key.as_str()), job.limit, job.period_s * 1000);
     let call = move || {
         let (script, key, mut connection) = (script.clone(), key.clone(), connection.clone());
         async move {
-            let mut asked = script.key(&*key);
-            match asked.arg(limit).arg(period_ms).invoke_async(&mut connection).await {
+            let mut invocation = script.key(&*key);
+            match invocation.arg(limit).arg(period_ms).invoke_async(&mut connection).await {
                 Ok(1) => Outcome::Allowed,
                 Ok(_) => Outcome::Denied,
                 Err(_) => Outcome::Failed,
@@ -221,8 +221,8 @@ async fn median_us<T>(
 
 /// Measures a sliding window in this process, after `calls` calls of its key. No server listens at
 /// the client's address.
-async fn local(away: Client, key: &str, calls: u64) -> Result<Median, Failure> {
-    let limiter = Limiter::with_options(away, Options::default().on_error(OnError::Local))?;
+async fn local(unreachable: Client, key: &str, calls: u64) -> Result<Median, Failure> {
+    let limiter = Limiter::with_options(unreachable, Options::default().on_error(OnError::Local))?;
     let window = Rule::sliding("local", 2 * calls, HOUR)?;
     let call = async |_| limiter.check(window.of(key)).await;
     median_us(calls, call).await?;
@@ -247,11 +247,11 @@ async fn forget(client: Client, denials: usize) -> Result<Median, Failure> {
 }
 
 /// Runs a job of the limiter or of the script.
-async fn loaded(
+async fn run_load(
     job: &Load,
     client: Client,
     patient: &AsyncConnectionConfig,
-) -> Result<Answer, Failure> {
+) -> Result<Reply, Failure> {
     match job.contestant.as_str() {
         "ours" => ours(job, client).await,
         "script" => {
@@ -266,7 +266,7 @@ async fn loaded(
 async fn main() -> Result<(), Failure> {
     let socket = std::env::args().nth(1).ok_or("usage: bench-rust-client SOCKET")?;
     if let Some(address) = std::env::args().nth(2).filter(|_| socket == "pressure") {
-        return pressure::answer(&address).await;
+        return pressure::run_all(&address).await;
     }
     let driver = concat!("redis-rs ", "1.8");
     let version = env!("CARGO_PKG_VERSION");
@@ -282,19 +282,19 @@ async fn main() -> Result<(), Failure> {
     let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENT));
     for line in std::io::stdin().lock().lines() {
         let job: Job = serde_json::from_str(&line?)?;
-        let answer = match &job {
+        let reply = match &job {
             Job::Local { key, calls } => {
-                let away = Client::open(format!("unix://{socket}.away"))?;
-                serde_json::to_string(&local(away, key, *calls).await?)?
+                let unreachable = Client::open(format!("unix://{socket}.down"))?;
+                serde_json::to_string(&local(unreachable, key, *calls).await?)?
             }
             Job::Forget { denials } => {
                 serde_json::to_string(&forget(client.clone(), *denials).await?)?
             }
             Job::Check(load) => {
-                serde_json::to_string(&loaded(load, client.clone(), &patient).await?)?
+                serde_json::to_string(&run_load(load, client.clone(), &patient).await?)?
             }
         };
-        writeln!(output, "{answer}")?;
+        writeln!(output, "{reply}")?;
         output.flush()?;
     }
     Ok(())

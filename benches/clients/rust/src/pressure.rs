@@ -1,5 +1,5 @@
 //! Makes calls as a job describes, for `make bench-clients ONLY=pressure`. `python/pressure.py`
-//! describes jobs and answers.
+//! describes jobs and replies.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -49,7 +49,7 @@ struct Job {
 }
 
 /// The outcome of a call, and its beginning and duration in microseconds.
-type Made = (String, u64, u64);
+type TimedCall = (String, u64, u64);
 
 /// A job with its rule and its beginning.
 struct Running {
@@ -65,7 +65,7 @@ impl Running {
         u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    async fn call(&self, number: u64) -> Made {
+    async fn call(&self, number: u64) -> TimedCall {
         let is_peek = self.job.peek_every > 0 && number.is_multiple_of(self.job.peek_every);
         let subject = format!("{}-{}", self.job.name, number % self.job.keys);
         let (began, item) = (self.now_us(), self.rule.of(&subject));
@@ -79,18 +79,18 @@ impl Running {
     }
 
     /// Makes calls one after the other.
-    async fn caller(&self) -> Vec<Made> {
-        let mut made = Vec::new();
+    async fn caller(&self) -> Vec<TimedCall> {
+        let mut calls = Vec::new();
         while self.job.seconds == 0.0 || self.began.elapsed().as_secs_f64() < self.job.seconds {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= self.job.calls {
                 break;
             }
-            made.push(self.call(number).await);
+            calls.push(self.call(number).await);
             // A call that is decided locally never waits, so give the other tasks their turn.
             tokio::task::consume_budget().await;
         }
-        made
+        calls
     }
 }
 
@@ -105,7 +105,7 @@ fn outcome(decided: &Result<Decision, Error>) -> String {
     }
 }
 
-/// Runs a job and returns its answer.
+/// Runs a job and returns its reply.
 async fn run(line: &str, limiter: &Limiter) -> Result<serde_json::Value, Failure> {
     let job: Job = serde_json::from_str(line)?;
     let began_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64() * 1000.0;
@@ -134,16 +134,16 @@ async fn run(line: &str, limiter: &Limiter) -> Result<serde_json::Value, Failure
     Ok(json!({ "began_ms": began_ms, "calls": calls }))
 }
 
-/// Answers jobs until the input ends. The limiter begins with the first job.
-pub async fn answer(address: &str) -> Result<(), Failure> {
+/// Runs jobs until the input ends, and replies to each. The limiter begins with the first job.
+pub async fn run_all(address: &str) -> Result<(), Failure> {
     let mut limiter = None;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         if limiter.is_none() {
             limiter = Some(Limiter::new(redis::Client::open(format!("redis://{address}"))?));
         }
-        let answer = run(&line, limiter.as_ref().ok_or("no limiter")?).await?;
-        writeln!(std::io::stdout(), "{answer}")?;
+        let reply = run(&line, limiter.as_ref().ok_or("no limiter")?).await?;
+        writeln!(std::io::stdout(), "{reply}")?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ import java.util.Arrays;
 /**
  * bucket4j over one connection of Lettuce with keys of bytes. It reads a bucket, decides in this
  * process, and writes the bucket with a compare-and-swap in a script; it repeats both if another
- * call came between. There is one proxy for each key, made before the calls.
+ * call came between. There is one proxy for each key, created before the calls.
  */
 final class Bucket4j implements Contestant {
   private final RedisClient redis;

@@ -50,14 +50,14 @@ public final class Calls implements InternalProfiler {
     double cpuNs = SYSTEM.getProcessCpuTime() - beganCpu;
     double second = TimeUnit.SECONDS.toNanos(1);
     return List.of(
-        told("allowed", ALLOWED.get()),
-        told("denied", DENIED.get()),
-        told("warm", allBefore),
-        told("seconds", tookNs / second),
-        told("cpu", cpuNs / second));
+        scalar("allowed", ALLOWED.get()),
+        scalar("denied", DENIED.get()),
+        scalar("warm", allBefore),
+        scalar("seconds", tookNs / second),
+        scalar("cpu", cpuNs / second));
   }
 
-  private static ScalarResult told(String name, double value) {
+  private static ScalarResult scalar(String name, double value) {
     return new ScalarResult(name, value, "", AggregationPolicy.SUM);
   }
 }

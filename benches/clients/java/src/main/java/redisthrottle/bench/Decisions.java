@@ -45,7 +45,7 @@ public class Decisions {
     private long denied;
 
     @TearDown(Level.Iteration)
-    public void tell() {
+    public void report() {
       Calls.ALLOWED.addAndGet(allowed);
       Calls.DENIED.addAndGet(denied);
       allowed = 0;

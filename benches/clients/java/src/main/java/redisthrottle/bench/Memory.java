@@ -33,22 +33,22 @@ final class Memory {
    * Measures a sliding window in this process, after calls of its key. No server listens at the
    * client's address.
    */
-  static Answer local(Job job, String socket) {
+  static Reply local(Job job, String socket) {
     try (RedisClient redis = RedisClient.create();
         Limiter limiter =
             Limiter.builder(
-                    LettuceConnector.of(redis, RedisURI.Builder.socket(socket + ".away").build()))
+                    LettuceConnector.of(redis, RedisURI.Builder.socket(socket + ".down").build()))
                 .onError(OnError.LOCAL)
                 .build()) {
       Item item = Rule.sliding("local", 2L * job.calls(), Duration.ofHours(1)).of(job.key());
       medianUs(job.calls(), number -> limiter.check(item));
       double p50Us = medianUs(MEDIAN_CALLS, number -> limiter.check(item));
-      return Answer.ofMedian(p50Us, limiter.counters().denied());
+      return Reply.ofMedian(p50Us, limiter.counters().denied());
     }
   }
 
   /** Measures forget and refund together, with a number of denials in the cache. */
-  static Answer forget(Job job, String socket) {
+  static Reply forget(Job job, String socket) {
     try (RedisClient redis = RedisClient.create();
         Limiter limiter =
             Limiter.builder(LettuceConnector.of(redis, RedisURI.Builder.socket(socket).build()))
@@ -67,7 +67,7 @@ final class Memory {
                 limiter.forget(item);
                 limiter.refund(item);
               });
-      return Answer.ofMedian(bothUs / 2, limiter.counters().degraded());
+      return Reply.ofMedian(bothUs / 2, limiter.counters().degraded());
     }
   }
 }

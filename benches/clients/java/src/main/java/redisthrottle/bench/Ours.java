@@ -37,7 +37,7 @@ final class Ours implements Contestant {
   public boolean decide(int key) {
     Decision d = limiter.check(rule.of(keys[key]));
     if (d.degraded()) {
-      throw new IllegalStateException("no answer: " + d);
+      throw new IllegalStateException("no reply: " + d);
     }
     return d.allowed();
   }

@@ -26,7 +26,7 @@ import redisthrottle.lettuce.LettuceConnector;
 
 /**
  * Makes calls as a job describes, for {@code make bench-clients ONLY=pressure}; {@code
- * python/pressure.py} describes jobs and answers.
+ * python/pressure.py} describes jobs and replies.
  *
  * <p>{@code Pressure HOST:PORT [async]} makes blocking calls on threads, or asynchronous ones.
  */
@@ -69,7 +69,7 @@ public final class Pressure {
     this.limiter = limiter;
   }
 
-  /** Answers jobs until the input ends. The limiter begins with the first job. */
+  /** Runs jobs until the input ends, and replies to each. The limiter begins with the first job. */
   public static void main(String[] arguments) throws IOException {
     boolean isAsync = arguments.length > 1 && arguments[1].equals("async");
     RedisClient redis = RedisClient.create();
@@ -84,8 +84,8 @@ public final class Pressure {
       }
       Pressure run = new Pressure(job, limiter);
       run.all(isAsync);
-      Object answer = Map.of("began_ms", run.beganMs, "calls", run.calls);
-      System.out.println(Job.JSON.writeValueAsString(answer));
+      Object reply = Map.of("began_ms", run.beganMs, "calls", run.calls);
+      System.out.println(Job.JSON.writeValueAsString(reply));
     }
     if (limiter != null) {
       limiter.close();

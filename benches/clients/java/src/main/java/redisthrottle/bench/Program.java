@@ -26,9 +26,9 @@ import org.openjdk.jmh.util.Statistics;
  * Measures calls per second and their latency through Lettuce with JMH, for {@code make
  * bench-clients}.
  *
- * <p>{@code Program SOCKET} prints its contestants as one line of JSON, then answers each job on
- * standard input with one line. JMH starts a process for each job, which warms up first. Jobs of
- * the scenarios {@code local} and {@code forget} are answered with the median of one call.
+ * <p>{@code Program SOCKET} prints its contestants as one line of JSON, then replies to each job on
+ * standard input with one line. JMH starts a process for each job, which warms up first. For jobs
+ * of the scenarios {@code local} and {@code forget}, the reply is the median of one call.
  */
 public final class Program {
   /** The timeout of our client. It is long, because bucket4j has none. */
@@ -36,24 +36,24 @@ public final class Program {
 
   private Program() {}
 
-  /** Answers jobs until the input ends. */
+  /** Runs jobs until the input ends, and replies to each. */
   public static void main(String[] arguments) throws IOException, RunnerException {
     if (arguments.length != 1) {
       throw new IllegalArgumentException("usage: Program SOCKET");
     }
-    // Only answers go to standard output.
+    // Only replies go to standard output.
     PrintStream output = System.out;
     System.setOut(System.err);
-    tell(output, Map.of("language", "java", "contestants", contestants()));
+    write(output, Map.of("language", "java", "contestants", contestants()));
     BufferedReader input =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = input.readLine(); line != null; line = input.readLine()) {
-      tell(output, answer(line, arguments[0]));
+      write(output, run(line, arguments[0]));
     }
   }
 
-  private static void tell(PrintStream output, Object answer) throws JsonProcessingException {
-    output.println(Job.JSON.writeValueAsString(answer));
+  private static void write(PrintStream output, Object reply) throws JsonProcessingException {
+    output.println(Job.JSON.writeValueAsString(reply));
     output.flush();
   }
 
@@ -68,16 +68,16 @@ public final class Program {
     return all;
   }
 
-  private static Answer answer(String line, String socket) throws RunnerException {
+  private static Reply run(String line, String socket) throws RunnerException {
     Job job = Job.of(line);
     return switch (job.scenario()) {
       case "local" -> Memory.local(job, socket);
       case "forget" -> Memory.forget(job, socket);
-      default -> measured(line, job, socket);
+      default -> measure(line, job, socket);
     };
   }
 
-  private static Answer measured(String line, Job job, String socket) throws RunnerException {
+  private static Reply measure(String line, Job job, String socket) throws RunnerException {
     TimeValue time = TimeValue.milliseconds(Math.round(job.seconds() * 1000));
     Options options =
         new OptionsBuilder()
@@ -95,29 +95,29 @@ public final class Program {
             .shouldFailOnError(true)
             .verbosity(VerboseMode.SILENT)
             .build();
-    return answer(new Runner(options).runSingle().getAggregatedResult());
+    return reply(new Runner(options).runSingle().getAggregatedResult());
   }
 
-  private static Answer answer(BenchmarkResult result) {
+  private static Reply reply(BenchmarkResult result) {
     Statistics us = result.getPrimaryResult().getStatistics();
-    long allowed = Math.round(told(result, "allowed"));
-    long denied = Math.round(told(result, "denied"));
-    return new Answer(
+    long allowed = Math.round(score(result, "allowed"));
+    long denied = Math.round(score(result, "denied"));
+    return new Reply(
         allowed + denied,
-        Math.round(told(result, "warm")),
-        told(result, "seconds"),
-        told(result, "cpu"),
+        Math.round(score(result, "warm")),
+        score(result, "seconds"),
+        score(result, "cpu"),
         us.getPercentile(50),
         us.getPercentile(99),
         allowed,
         denied,
         0,
-        told(result, "gc.alloc.rate.norm"));
+        score(result, "gc.alloc.rate.norm"));
   }
 
-  /** Returns what a profiler reported. */
+  /** Returns the score that a profiler reported. */
   @SuppressWarnings("rawtypes")
-  private static double told(BenchmarkResult result, String name) {
+  private static double score(BenchmarkResult result, String name) {
     Map<String, Result> all = result.getSecondaryResults();
     return all.get(name).getScore();
   }

@@ -8,7 +8,7 @@ import com.fasterxml.jackson.annotation.JsonProperty;
  * @param warmCalls the calls before those that are measured
  * @param allocatedBytes the bytes that the process allocated for each call
  */
-record Answer(
+record Reply(
     long calls,
     @JsonProperty("warm_calls") long warmCalls,
     double seconds,
@@ -19,7 +19,7 @@ record Answer(
     long denied,
     long errors,
     @JsonProperty("allocated_bytes") double allocatedBytes) {
-  static Answer ofMedian(double p50Us, long errors) {
-    return new Answer(0, 0, 0, 0, p50Us, p50Us, 0, 0, errors, 0);
+  static Reply ofMedian(double p50Us, long errors) {
+    return new Reply(0, 0, 0, 0, p50Us, p50Us, 0, 0, errors, 0);
   }
 }
