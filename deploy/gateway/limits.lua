@@ -1,5 +1,5 @@
--- Asks redis-throttle-gateway about a request: sets txn.limits to the status of its answer, or to 0
--- if the gateway is away. The proxy `limits` of haproxy.cfg leads to the gateway.
+-- Sends a request to redis-throttle-gateway: sets txn.limits to the status of its response, or to 0
+-- if the gateway is down. The proxy `limits` of haproxy.cfg leads to the gateway.
 
 -- The fields of the client that the gateway's file names as `header:NAME`, in lower case.
 local sent = { "x-user", "traceparent" }
@@ -19,11 +19,11 @@ core.register_action("limits", { "http-req" }, function(txn, domain)
         if values then headers[name] = { values[0], values[1] } end
     end
     local url = "http://limits/check/" .. domain
-    local answer = core.httpclient():get{
+    local response = core.httpclient():get{
         url = url, dst = "abns@limits", headers = headers, timeout = 5000
     }
-    fields = answer.headers or {}
-    txn:set_var("txn.limits", fields["x-gateway-away"] and 0 or answer.status or 0)
+    fields = response.headers or {}
+    txn:set_var("txn.limits", fields["x-gateway-down"] and 0 or response.status or 0)
     for _, name in ipairs(kept) do
         if fields[name] then txn:set_var("txn." .. name:gsub("-", "_"), fields[name][0]) end
     end

@@ -29,7 +29,7 @@ Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--htt
   --tls-key FILE          the key of the certificate (PEM), read again on change
   --tls-client-ca FILE    only for clients with a certificate of these authorities (PEM)
   --timeout-ms N          the most that a call to the server takes, 1 to 3600000 (default 200)
-  --silence-ms N          a server that sends nothing for so long does not answer, at most
+  --silence-ms N          a server that sends nothing for so long is down, at most
                           --timeout-ms (default 50; --timeout-ms, if only that is given)
   --prefix TEXT           the beginning of keys (default rl)
   --hash-tag WHICH        what keys have in braces: value (the first captured one; default in a
@@ -38,7 +38,7 @@ Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--htt
                           (default 1)
   --denial-cache N        denials to keep in memory until their retry, at most 1 s, 0 to 1000000
                           (default 10000)
-  --threads N             threads that answer, 1 to 1024 (default: one for two cores)
+  --threads N             threads that handle requests, 1 to 1024 (default: one for two cores)
   --log FORM              json or text, on standard error (default text on a terminal, else json)
   --check                 read the configuration, print the command of a sample request of each
                           limit
@@ -83,7 +83,7 @@ pub struct Arguments {
     pub log: Format,
     /// The most that a call to the server takes.
     pub timeout: Duration,
-    /// The time after which a server that sends nothing does not answer.
+    /// The time after which a server that sends nothing is down.
     pub silence: Duration,
     /// The beginning of keys.
     pub prefix: String,
@@ -93,7 +93,7 @@ pub struct Arguments {
     pub prefetch: u64,
     /// The denials to keep in memory.
     pub denial_cache: usize,
-    /// The threads that answer.
+    /// The threads that handle requests.
     pub threads: usize,
 }
 
@@ -263,7 +263,7 @@ impl Draft {
     }
 }
 
-/// Returns half of the cores, rounded up. An answer is little work: more threads mostly wake each
+/// Returns half of the cores, rounded up. A check is little work: more threads mostly wake each
 /// other.
 fn one_for_two_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
@@ -299,7 +299,7 @@ fn files(
     }
 }
 
-/// Returns the most that a call takes, and the time after which a server does not answer.
+/// Returns the most that a call takes, and the time after which a silent server is down.
 fn times(timeout_ms: Option<u64>, silence_ms: Option<u64>) -> Result<(Duration, Duration), String> {
     let timeout = timeout_ms.unwrap_or(TIMEOUT_MS);
     let silence = silence_ms.or(timeout_ms).unwrap_or(SILENCE_MS);

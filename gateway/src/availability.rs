@@ -1,4 +1,4 @@
-//! Logs when the server stops to answer, and when it answers again.
+//! Logs when the server becomes unreachable, and when it replies again.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::log::{Level, event};
 use crate::refusals::hinted;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// The answers after which the server counts as back: one node of a cluster may answer while
-/// another one is away.
-const ANSWERS: u32 = 3;
+/// The replies after which the server counts as back: one node of a cluster may reply while
+/// another one is down.
+const REPLIES: u32 = 3;
 
-/// Opens the first connection. Returns true if the server is away.
-pub(crate) async fn is_away(limiter: &Limiter) -> bool {
+/// Opens the first connection. Returns true if the server is down.
+pub(crate) async fn is_down(limiter: &Limiter) -> bool {
     let Err(error) = limiter.ready().await else { return false };
     let message = error.to_string();
     let event = event(Level::Error, "server_away").with("message", &message);
@@ -23,26 +23,26 @@ pub(crate) async fn is_away(limiter: &Limiter) -> bool {
     true
 }
 
-/// Follows the calls without an answer, and the circuit breaker. An outage of a second may be over
-/// before anyone looks at the breaker, and few calls open none. Sends calls only while the server
-/// is away. Never returns.
-pub(crate) async fn follow(decider: Decider, mut is_away: bool) {
+/// Follows the calls without a reply, and the circuit breaker. An outage of a second may end before
+/// the next look at the breaker, and a few failed calls do not open it. Sends calls only while the
+/// server is down. Never returns.
+pub(crate) async fn follow(decider: Decider, mut is_down: bool) {
     let limiter = decider.limiter();
-    let (mut answers, mut seen) = (0, decider.unanswered());
+    let (mut replies, mut counted) = (0, decider.without_reply());
     loop {
         sleep(EVERY).await;
-        let unanswered = decider.unanswered();
-        let fails = limiter.open_breakers() > 0 || unanswered != seen;
-        seen = unanswered;
-        if !is_away && fails {
-            (is_away, answers) = (true, 0);
+        let without_reply = decider.without_reply();
+        let fails = limiter.open_breakers() > 0 || without_reply != counted;
+        counted = without_reply;
+        if !is_down && fails {
+            (is_down, replies) = (true, 0);
             let message = "calls fail or are late: limits decide by their on_error";
             event(Level::Error, "server_away").with("message", message).write();
-        } else if is_away {
-            let answered = !fails && limiter.ready().await.is_ok();
-            answers = if answered { answers + 1 } else { 0 };
-            if answers == ANSWERS {
-                is_away = false;
+        } else if is_down {
+            let replied = !fails && limiter.ready().await.is_ok();
+            replies = if replied { replies + 1 } else { 0 };
+            if replies == REPLIES {
+                is_down = false;
                 event(Level::Info, "server_back").write();
             }
         }

@@ -3,12 +3,12 @@
 //! ```text
 //! matches -> effects   check n units, look, charge, refund
 //!         -> calls     equal rows merged; rows in shadow mode apart, so that they deny no other
-//!         -> answer    a row for each descriptor, in order
+//!         -> decision  a row for each descriptor, in order
 //! ```
 
-mod answer;
 mod calls;
 mod descriptors;
+mod request_decision;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +20,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::config::Domain;
 use crate::matching::Call;
 
-pub use answer::{Answer, Outcome, Row, TooManyRows};
 use calls::{Change, Check, Kind, Planned};
-pub use descriptors::{Asked, Hits};
+pub use descriptors::{DescriptorHits, Hits};
+pub use request_decision::{Outcome, RequestDecision, Row, TooManyRows};
 
 /// The most calls of a request that reach the server. A call of several rules takes no more.
 pub const LIVE_ROWS_MAX: usize = 16;
-/// The part of the proxy's time-out that is left for the answer's way back.
+/// The part of the proxy's time-out that is left for the way back of the response.
 const WAY_BACK: Duration = Duration::from_millis(5);
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -61,14 +61,14 @@ pub struct Decider {
     /// True if keys with different tags may be on different nodes.
     is_cluster: bool,
     /// The requests that the server did not decide in time. Clones of the decider share it.
-    unanswered: Arc<AtomicU64>,
+    without_reply: Arc<AtomicU64>,
 }
 
 impl Decider {
     /// Creates a decider. `timeout` is the limiter's deadline of one call.
     #[must_use]
     pub fn new(limiter: Limiter, timeout: Duration, tags: Tags, is_cluster: bool) -> Self {
-        Self { limiter, timeout, tags, is_cluster, unanswered: Arc::default() }
+        Self { limiter, timeout, tags, is_cluster, without_reply: Arc::default() }
     }
 
     /// Returns the limiter.
@@ -77,47 +77,47 @@ impl Decider {
         &self.limiter
     }
 
-    /// Returns the number of requests with a call that the server answered late or not at all.
-    pub(crate) fn unanswered(&self) -> u64 {
-        self.unanswered.load(Ordering::Relaxed)
+    /// Returns the number of requests with a call whose reply was late or never arrived.
+    pub(crate) fn without_reply(&self) -> u64 {
+        self.without_reply.load(Ordering::Relaxed)
     }
 
     /// Decides a request. `patience` is the time for which the proxy waits, if it is known.
     ///
     /// # Errors
-    /// [`TooManyRows`]. A server that is away or that refuses a call is no error: the limits decide
+    /// [`TooManyRows`]. A server that is down or that refuses a call is no error: the limits decide
     /// by their `on_error`.
     pub async fn decide(
         &self,
         domain: &Domain,
-        asked: &[Asked<'_>],
+        descriptors: &[DescriptorHits<'_>],
         patience: Option<Duration>,
-    ) -> Result<Answer, TooManyRows> {
+    ) -> Result<RequestDecision, TooManyRows> {
         let time =
             Remaining { limiter: &self.limiter, ends: Instant::now() + self.within(patience) };
-        let planned = Planned::of(asked);
+        let planned = Planned::of(descriptors);
         if planned.len() > LIVE_ROWS_MAX {
             return Err(TooManyRows);
         }
-        let mut answer = Answer::new(asked);
+        let mut overall = RequestDecision::new(descriptors);
         // A limit of no requests denies without a call, so the others take nothing.
-        if answer.allowed() {
-            self.check(domain, &planned.checks, &time, &mut answer).await;
+        if overall.allowed() {
+            self.check(domain, &planned.checks, &time, &mut overall).await;
         }
-        if answer.allowed() {
+        if overall.allowed() {
             for check in &planned.shadows {
                 let item = self.item(domain, check.call, check.cost());
                 let decided = time.send(|limiter| async move { limiter.check(item).await }).await;
-                answer.put(&check.rows, decided);
+                overall.put(&check.rows, decided);
             }
         }
         for change in &planned.changes {
-            answer.put(&[change.row], self.change(domain, change, &time).await);
+            overall.put(&[change.row], self.change(domain, change, &time).await);
         }
-        if answer.is_unanswered {
-            self.unanswered.fetch_add(1, Ordering::Relaxed);
+        if overall.lacks_reply {
+            self.without_reply.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(answer)
+        Ok(overall)
     }
 
     /// Returns the time for all calls of a request. If the proxy waits that long, it is the most
@@ -133,10 +133,10 @@ impl Decider {
         domain: &Domain,
         checks: &[Check<'_>],
         time: &Remaining<'_>,
-        answer: &mut Answer,
+        overall: &mut RequestDecision,
     ) {
         if checks.len() > 1 && !self.share_a_node(domain, checks) {
-            return self.check_apart(domain, checks, time, answer).await;
+            return self.check_apart(domain, checks, time, overall).await;
         }
         let items: Vec<_> = checks.iter().map(|check| self.item_of(domain, check)).collect();
         let decided = match &items[..] {
@@ -144,7 +144,7 @@ impl Decider {
             [one] => time.limiter().check(*one).await,
             all => time.limiter().check_all(all, None).await,
         };
-        answer.decide(checks.iter(), decided);
+        overall.decide(checks.iter(), decided);
     }
 
     /// Decides rules on different nodes, one after the other, until one denies. Rules without costs
@@ -156,7 +156,7 @@ impl Decider {
         domain: &Domain,
         checks: &[Check<'_>],
         time: &Remaining<'_>,
-        answer: &mut Answer,
+        overall: &mut RequestDecision,
     ) {
         let ends = time.ends.min(Instant::now() + self.timeout);
         let time = &Remaining { limiter: time.limiter, ends };
@@ -170,20 +170,20 @@ impl Decider {
                 let rows = items.into_iter().zip(&decision.rows);
                 taken.extend(rows.filter(|(_, row)| took_units(row)).map(|(item, _)| item));
             }
-            answer.decide(first.into_iter(), decided);
+            overall.decide(first.into_iter(), decided);
         }
         for check in last {
-            if !answer.allowed() {
+            if !overall.allowed() {
                 return;
             }
             let item = self.item_of(domain, check);
             let decided = time.limiter().check(item).await;
             let reason = decided.as_ref().ok().and_then(|decision| decision.reason);
-            answer.decide([check].into_iter(), decided);
+            overall.decide([check].into_iter(), decided);
             // Refunds would add to what is too much for a node already.
-            if !answer.allowed() && reason != Some(Reason::Overloaded) {
+            if !overall.allowed() && reason != Some(Reason::Overloaded) {
                 for item in taken.drain(..) {
-                    // Without an answer the units stay taken: the limit is then too strict.
+                    // Without a reply the units stay taken: the limit is then too strict.
                     let _ = time.send(|limiter| async move { limiter.refund(item).await }).await;
                 }
             }
@@ -208,7 +208,7 @@ impl Decider {
         self.item(domain, check.call, check.cost())
     }
 
-    /// Returns the item of a call. Without a cost it only asks for one unit.
+    /// Returns the item of a call. Without a cost it only requires one unit.
     fn item<'a>(&self, domain: &'a Domain, call: &'a Call<'_>, cost: u64) -> Item<'a> {
         let item = match cost {
             0 => call.item().cost(0).leave(1),

@@ -30,7 +30,7 @@ use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tower::ServiceExt as _;
 
-use crate::decider::{Asked, Decider};
+use crate::decider::{Decider, DescriptorHits};
 use crate::listener::{Connection, Connections, is_true, serve_until};
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
@@ -60,15 +60,16 @@ const METADATA_BYTES_MAX: u32 = 128 * 1024;
 /// The time for the message of a call, so that half a message keeps no memory. The decision has a
 /// time of its own.
 const MESSAGE: Duration = Duration::from_secs(5);
-/// The time between two questions whether the peer is there. It has 20 s to answer.
+/// The time between two pings to the peer, which has 20 s to respond.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// The service whose health envoyproxy/ratelimit reports: probes that were written for it ask so.
+/// The service whose health envoyproxy/ratelimit reports: probes that were written for it send this
+/// name.
 const ORIGINAL: &str = "ratelimit";
 /// The status that tonic gives to a message that is too large.
 const OUT_OF_RANGE: HeaderValue = HeaderValue::from_static("11");
 const INVALID_ARGUMENT: HeaderValue = HeaderValue::from_static("3");
 
-/// Answers the requests of proxies.
+/// Handles the requests of proxies.
 #[derive(Debug, Clone)]
 pub struct Service {
     live: Live,
@@ -125,18 +126,21 @@ impl Service {
         };
         let found = matches(domain, &descriptors);
         let hits = request.descriptors.iter().map(|one| request::hits(request, one));
-        let asked: Vec<_> =
-            found.into_iter().zip(hits).map(|(found, hits)| Asked { found, hits }).collect();
-        let Ok(answer) = self.decider.decide(domain, &asked, patience).await else {
+        let matched: Vec<_> = found
+            .into_iter()
+            .zip(hits)
+            .map(|(found, hits)| DescriptorHits { found, hits })
+            .collect();
+        let Ok(decision) = self.decider.decide(domain, &matched, patience).await else {
             self.metrics.refused(Protocol::Grpc, Refusal::TooManyLimits);
             return Ok(response::too_large());
         };
-        self.metrics.decided(Protocol::Grpc, domain, &answer);
-        log_refusals(Protocol::Grpc, domain, &answer, traceparent);
-        if answer.is_left_to_the_proxy() {
-            return Err(Status::unavailable("the rate limiter gave no answer"));
+        self.metrics.decided(Protocol::Grpc, domain, &decision);
+        log_refusals(Protocol::Grpc, domain, &decision, traceparent);
+        if decision.is_left_to_the_proxy() {
+            return Err(Status::unavailable("the rate limiter is not available"));
         }
-        Ok(response::response(&answer))
+        Ok(response::response(&decision))
     }
 }
 
@@ -185,10 +189,10 @@ impl UnaryService<RateLimitRequest> for Served {
             let text = |name: &str| metadata.get(name).and_then(|text| text.to_str().ok());
             let patience = text("grpc-timeout").and_then(request::patience);
             let began = Instant::now();
-            let answer = service.decide(request.get_ref(), patience, text("traceparent")).await;
-            service.metrics.answered(Protocol::Grpc, began.elapsed());
+            let response = service.decide(request.get_ref(), patience, text("traceparent")).await;
+            service.metrics.responded(Protocol::Grpc, began.elapsed());
             drop(call);
-            answer.map(Response::new)
+            response.map(Response::new)
         })
     }
 }
@@ -222,9 +226,9 @@ impl Arrived {
     }
 }
 
-/// Answers a request within its `grpc-timeout`. At the deadline the call is dropped, as after a
+/// Responds to a request within its `grpc-timeout`. At the deadline the call is dropped, as after a
 /// reset by the peer.
-async fn answered(
+async fn respond(
     routes: Routes,
     metrics: Arc<Metrics>,
     mut request: http::Request<Incoming>,
@@ -274,14 +278,14 @@ async fn connection(
     ended: watch::Receiver<bool>,
 ) {
     let metrics = service.metrics.clone();
-    let answer = move |request| answered(routes.clone(), metrics.clone(), request);
+    let handler = move |request| respond(routes.clone(), metrics.clone(), request);
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
     builder.max_pending_accept_reset_streams(RESETS_MAX);
     builder.max_header_list_size(METADATA_BYTES_MAX);
     // An old connection ends once the peer agrees: find out if it is silent.
     builder.keep_alive_interval(KEEPALIVE);
-    let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
+    let connection = builder.serve_connection(TokioIo::new(stream), service_fn(handler));
     let old = sleep(jittered(service.connection_age));
     serve_until(connection, old, ended, &service.calls).await;
 }

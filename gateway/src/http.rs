@@ -31,7 +31,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 
-use crate::decider::{Answer as Decided, Asked, Decider, Hits};
+use crate::decider::{Decider, DescriptorHits, Hits, RequestDecision};
 use crate::listener::{Connection, Connections, is_true, serve_until};
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
@@ -39,7 +39,7 @@ use crate::refusals::log_refusals;
 use crate::reload::Live;
 use heads::Heads;
 use request::{Entries, Unreadable};
-use response::Answer;
+use response::HttpResponse;
 
 /// The most header fields of a request: more than any program sends. nginx and Caddy pass on
 /// thousands, of which each takes a hundred bytes of memory. No proxy passes a refused request.
@@ -49,7 +49,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Longer than proxies keep an idle connection, so that none sends a request into a closed one.
 const IDLE: Duration = Duration::from_secs(150);
 
-/// Answers the requests of proxies.
+/// Handles the requests of proxies.
 #[derive(Debug, Clone)]
 pub struct Service {
     live: Live,
@@ -64,15 +64,20 @@ impl Service {
         Self { live, decider, metrics }
     }
 
-    /// Answers a request.
-    async fn answered(&self, request: &Request<()>, peer: Option<IpAddr>, serves: bool) -> Answer {
+    /// Responds to a request.
+    async fn respond(
+        &self,
+        request: &Request<()>,
+        peer: Option<IpAddr>,
+        serves: bool,
+    ) -> HttpResponse {
         let path = request.uri().path();
         let check = |domain| Check { domain, headers: request.headers(), peer };
         if let Some(domain) = path.strip_prefix("/check/") {
-            return self.checked(&check(domain), StatusCode::TOO_MANY_REQUESTS).await;
+            return self.respond_to_check(&check(domain), StatusCode::TOO_MANY_REQUESTS).await;
         }
         if let Some(domain) = path.strip_prefix("/check403/") {
-            return self.checked(&check(domain), StatusCode::FORBIDDEN).await;
+            return self.respond_to_check(&check(domain), StatusCode::FORBIDDEN).await;
         }
         match path {
             _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
@@ -85,13 +90,13 @@ impl Service {
         }
     }
 
-    /// Answers a check. `denied` is the status of a denial.
-    async fn checked(&self, check: &Check<'_>, denied: StatusCode) -> Answer {
+    /// Responds to a check. `denied` is the status of a denial.
+    async fn respond_to_check(&self, check: &Check<'_>, denied: StatusCode) -> HttpResponse {
         let began = Instant::now();
-        let decided = self.decided(check).await;
-        self.metrics.answered(Protocol::Http, began.elapsed());
-        match decided {
-            Ok(decided) => response::of_decided(&decided, denied),
+        let decision = self.decide(check).await;
+        self.metrics.responded(Protocol::Http, began.elapsed());
+        match decision {
+            Ok(decision) => response::of_decision(&decision, denied),
             Err(Refused { reason, status, detail }) => {
                 self.metrics.refused(Protocol::Http, reason);
                 response::problem(status, &detail)
@@ -99,7 +104,7 @@ impl Service {
         }
     }
 
-    async fn decided(&self, check: &Check<'_>) -> Result<Decided, Refused> {
+    async fn decide(&self, check: &Check<'_>) -> Result<RequestDecision, Refused> {
         let loaded = self.live.current();
         let name = percent_encoding::percent_decode_str(check.domain).decode_utf8_lossy();
         let found = loaded.domain(&name).and_then(|found| Some((found, found.http.as_ref()?)));
@@ -110,19 +115,19 @@ impl Service {
         })?;
         let entries = request::descriptors(http, check.headers, check.peer)?;
         let descriptors: Vec<Descriptor<'_>> = entries.iter().map(descriptor).collect();
-        let asked = |found| Asked { found, hits: Hits::Unset };
-        let asked: Vec<_> = matches(domain, &descriptors).into_iter().map(asked).collect();
-        let Ok(decided) = self.decider.decide(domain, &asked, None).await else {
+        let unset = |found| DescriptorHits { found, hits: Hits::Unset };
+        let matched: Vec<_> = matches(domain, &descriptors).into_iter().map(unset).collect();
+        let Ok(decision) = self.decider.decide(domain, &matched, None).await else {
             return Err(Refused {
                 reason: Refusal::TooManyLimits,
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 detail: "More than 16 limits match.".into(),
             });
         };
-        self.metrics.decided(Protocol::Http, domain, &decided);
+        self.metrics.decided(Protocol::Http, domain, &decision);
         let traceparent = check.headers.get("traceparent").and_then(|text| text.to_str().ok());
-        log_refusals(Protocol::Http, domain, &decided, traceparent);
-        Ok(decided)
+        log_refusals(Protocol::Http, domain, &decision, traceparent);
+        Ok(decision)
     }
 }
 
@@ -153,7 +158,7 @@ fn descriptor<'a>(entries: &'a Entries<'_>) -> Descriptor<'a> {
     Descriptor { entries, limit: None }
 }
 
-/// Serves until `stopped` is true, then answers what is under way.
+/// Serves until `stopped` is true, then responds to the requests under way.
 pub async fn serve(
     incoming: impl Into<Connections>,
     service: Service,
@@ -164,7 +169,7 @@ pub async fn serve(
     incoming.into().serve_each(is_true(stopped.clone()), serve).await;
 }
 
-/// Serves a connection until it ends; once `ended` is true, until its request is answered. Health
+/// Serves a connection until it ends; once `ended` is true, until it has responded. Health
 /// fails once `stopped` is true. A connection that waits for a head may lose its place.
 async fn connection(
     stream: Connection,
@@ -182,14 +187,14 @@ async fn connection(
         let (service, request, call) = (service.clone(), request.map(drop), calls.subscribe());
         let (counts, serves) = (counts.clone(), !*stopped.borrow());
         async move {
-            let mut answer = service.answered(&request, peer, serves).await;
+            let mut response = service.respond(&request, peer, serves).await;
             if has_body {
                 // The body is not read, so no other request can follow.
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            counts.answered();
+            counts.responded();
             drop(call);
-            Ok::<_, Infallible>(answer)
+            Ok::<_, Infallible>(response)
         }
     });
     let mut builder = http1::Builder::new();

@@ -35,9 +35,9 @@ use places::Places;
 /// The most connections of a listener at a time. The next one takes the place of the connection
 /// that has waited longest for its peer, or waits itself if none does.
 const CONNECTIONS_MAX: usize = 4_096;
-/// The time for handshakes to end before the other connections are told to move on.
+/// The time for handshakes to end before the other connections end.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
-/// The time for the answer of the last call to be written.
+/// The time for the response to the last call to be written.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 /// The time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -127,7 +127,7 @@ impl Listener {
         match self {
             Self::Tcp(listener, _) => {
                 let (stream, peer) = listener.accept().await?;
-                // Answers are small, and the proxy waits for each.
+                // Responses are small, and the proxy waits for each.
                 let _ = stream.set_nodelay(true);
                 Ok(Accepted::Tcp(stream, peer.ip()))
             }
@@ -163,7 +163,7 @@ impl Listener {
                 }
             }
         }
-        // The system has made these connections: their requests may be on the way.
+        // The system has accepted these connections: their requests may be on the way.
         while let Ok(Ok((Some(accepted), place))) = timeout(Duration::ZERO, next()).await {
             self.pass(accepted, place, &ready).await;
         }
@@ -199,7 +199,7 @@ async fn remove_stale(path: &Path) {
     }
 }
 
-/// Makes the TLS handshake, and passes the connection to the service.
+/// Performs the TLS handshake, and passes the connection to the service.
 async fn greeted(
     tls: Tls,
     stream: TcpStream,
@@ -299,7 +299,7 @@ impl From<TcpListener> for Connections {
 }
 
 /// Serves a connection until it ends. Once `old` ends or `ended` is true, it takes no further
-/// requests, and ends when those that it has are answered. After `ended`, half a request is not
+/// requests, and ends when those that it has have responses. After `ended`, half a request is not
 /// waited for. Each request that is read holds a receiver of `calls`.
 pub(crate) async fn serve_until(
     connection: impl GracefulConnection,

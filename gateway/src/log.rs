@@ -1,4 +1,4 @@
-//! Structured logs: one line an event on standard error, as JSON or as text.
+//! Structured logs: one line per event on standard error, as JSON or as text.
 //!
 //! A thread writes the lines, because standard error may be full or unread, which must not stop
 //! the gateway. Lines beyond the bounds are dropped, and a later line has their number. Every text
@@ -32,7 +32,7 @@ static LOG: OnceLock<Log> = OnceLock::new();
 /// The form of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// An object of JSON a line.
+    /// An object of JSON per line.
     Json,
     /// The time, the level, the event, and `name=value`.
     Text,
@@ -51,7 +51,7 @@ impl Format {
 pub enum Level {
     /// A normal change of state.
     Info,
-    /// Something failed that does not change an answer.
+    /// Something failed that does not change a decision.
     Warning,
     /// Limits are not enforced as configured.
     Error,
@@ -203,7 +203,7 @@ fn log() -> &'static Log {
 /// A message to the thread.
 enum Message {
     Line(String),
-    /// Answered when the lines before it are written.
+    /// Acknowledged when the lines before it are written.
     Flush(SyncSender<()>),
 }
 

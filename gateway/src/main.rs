@@ -32,17 +32,17 @@ fn main() -> ExitCode {
             print(&format!("redis-throttle-gateway {VERSION}\n"));
             Ok(())
         }
-        Ok(Action::Check(arguments)) => shown(&arguments, |loaded, limiter| {
+        Ok(Action::Check(arguments)) => print_lines(&arguments, |loaded, limiter| {
             Ok(samples::commands(loaded, limiter, arguments.tags))
         }),
-        Ok(Action::PrintPolicies(arguments)) => shown(&arguments, samples::policies),
+        Ok(Action::PrintPolicies(arguments)) => print_lines(&arguments, samples::policies),
         Ok(Action::Run(arguments)) => return run(arguments),
         Err(reason) => Err(reason),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            say(&format!("redis-throttle-gateway: {reason}"));
+            print_error(&format!("redis-throttle-gateway: {reason}"));
             ExitCode::from(2)
         }
     }
@@ -53,7 +53,7 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn say(line: &str) {
+fn print_error(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -62,13 +62,13 @@ fn joined(remarks: &[Remark]) -> String {
 }
 
 /// Prints lines on the configuration. Sends nothing.
-fn shown(
+fn print_lines(
     arguments: &Arguments,
     lines: impl Fn(&Configuration, &Limiter) -> Result<Vec<String>, String>,
 ) -> Result<(), String> {
     let loaded = Configuration::load(&arguments.config).map_err(|all| joined(&all))?;
     for warning in &loaded.warnings {
-        say(&format!("{warning} (warning)"));
+        print_error(&format!("{warning} (warning)"));
     }
     let nowhere = Client::open("redis://127.0.0.1").map_err(|error| error.to_string())?;
     let limiter = limiter(nowhere.into(), arguments)?;
@@ -133,7 +133,7 @@ fn served(arguments: Arguments) -> Result<(), String> {
     let result = runtime.block_on(async {
         let signals = Signals::install()?;
         let live = Live::load(arguments.config.clone()).map_err(|mistakes| {
-            server::blame(&mistakes);
+            server::log_mistakes(&mistakes);
             "the configuration has mistakes"
         })?;
         let limiter = limiter(server(&arguments)?, &arguments)?;

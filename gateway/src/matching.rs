@@ -49,7 +49,7 @@ pub enum Demand<'a> {
     /// Nothing: another limit of the same request replaces this one.
     Replaced,
     /// A decision of the server.
-    Ask(Call<'a>),
+    Call(Call<'a>),
 }
 
 /// A rule with its subject.
@@ -113,7 +113,7 @@ fn by_pattern<'a>(pattern: &Pattern, entries: &[(&'a str, &'a str)]) -> Option<M
     let mut subject = pattern.limit.scope.clone();
     captured.iter().for_each(|value| extend(&mut subject, value));
     let tag = captured.into_iter().find(|value| !value.is_empty());
-    Some(made(&pattern.limit, subject, tag, &value))
+    Some(build_match(&pattern.limit, subject, tag, &value))
 }
 
 /// Walks the tree. At each level the exact text wins, then the first pattern that fits, then the
@@ -140,7 +140,7 @@ fn by_tree<'a>(level: &Level, entries: &[(&'a str, &'a str)]) -> Option<Match<'a
         }
         if at + 1 == entries.len() {
             let limit = branch.limit.as_ref()?;
-            return Some(made(limit, format!("{}{captured}", limit.scope), tag, &|_| ""));
+            return Some(build_match(limit, format!("{}{captured}", limit.scope), tag, &|_| ""));
         }
         level = &branch.below;
     }
@@ -159,18 +159,18 @@ fn branch<'a>(level: &'a Level, key: &str, value: &str) -> Option<(&'a Branch, b
     Some((found(at)?, false))
 }
 
-fn made<'a, 'b>(
+fn build_match<'a, 'b>(
     limit: &Arc<Limit>,
     subject: String,
     tag: Option<&'a str>,
     value: &impl Fn(usize) -> &'b str,
 ) -> Match<'a> {
-    let ask = |rule: Rule| Demand::Ask(Call { rule, subject, tag });
+    let call = |rule: Rule| Demand::Call(Call { rule, subject, tag });
     let demand = match &limit.terms {
         Terms::Unlimited => Demand::Unlimited,
         Terms::Denied(unit) => Demand::Denied(*unit),
-        Terms::Rule(rule) => ask(rule.clone()),
-        Terms::Policy(rule, variants) => ask(with_variants(rule, variants, value)),
+        Terms::Rule(rule) => call(rule.clone()),
+        Terms::Policy(rule, variants) => call(with_variants(rule, variants, value)),
     };
     Match { limit: limit.clone(), demand }
 }
@@ -191,7 +191,7 @@ fn with_variants<'b>(
     with.unwrap_or_else(|_| rule.clone())
 }
 
-/// Makes the limit that a descriptor brings. Its subject has all keys and values.
+/// Builds the limit that a descriptor brings. Its subject has all keys and values.
 fn brought<'a>(
     domain: &Domain,
     OwnLimit { requests, unit }: OwnLimit,
@@ -223,7 +223,7 @@ fn brought<'a>(
         extend(&mut subject, value);
     }
     let tag = entries.iter().map(|(_, value)| *value).find(|value| !value.is_empty());
-    Some(made(&limit, subject, tag, &|_| ""))
+    Some(build_match(&limit, subject, tag, &|_| ""))
 }
 
 #[cfg(test)]

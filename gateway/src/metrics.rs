@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::config::Domain;
-use crate::decider::{Answer, Outcome, Row};
+use crate::decider::{Outcome, RequestDecision, Row};
 
 /// The type of the text that [`Metrics::text`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -54,7 +54,7 @@ pub enum Refusal {
     Invalid,
     /// More limits than one call takes.
     TooManyLimits,
-    /// The server gave no answer, and the limit leaves the decision to the proxy.
+    /// The server sent no reply, and the limit leaves the decision to the proxy.
     Unavailable,
     /// The server refused a call: limits decided by their `on_error`.
     Rejected,
@@ -104,10 +104,10 @@ impl Metrics {
         let own = registry.sub_registry_with_prefix("redis_throttle_gateway");
         // The registry adds `_total` to the names of counters, and a full stop to each text.
         own.register("requests", "Requests that met a limit, by its outcome", requests.clone());
-        let text = "Requests that were decided without an answer of the server";
+        let text = "Requests that were decided without the server";
         own.register("degraded", text, degraded.clone());
         own.register("refused", "Requests without a decision", refused.clone());
-        let text = "Time from a request to its answer";
+        let text = "Time from a request to its response";
         own.register_with_unit("latency", text, Unit::Seconds, latency.clone());
         own.register(
             "reloads",
@@ -117,13 +117,13 @@ impl Metrics {
         Self { registry, requests, degraded, refused, latency, reloads }
     }
 
-    /// Counts each limit that decided in an answer, and the calls that the server refused.
-    pub fn decided(&self, protocol: Protocol, domain: &Domain, answer: &Answer) {
-        answer.refusals.iter().for_each(|_| self.refused(protocol, Refusal::Rejected));
-        if answer.is_left_to_the_proxy() {
+    /// Counts each limit that decided a request, and the calls that the server refused.
+    pub fn decided(&self, protocol: Protocol, domain: &Domain, decision: &RequestDecision) {
+        decision.refusals.iter().for_each(|_| self.refused(protocol, Refusal::Rejected));
+        if decision.is_left_to_the_proxy() {
             self.refused(protocol, Refusal::Unavailable);
         }
-        for row in &answer.rows {
+        for row in &decision.rows {
             let (Some(limit), Some(outcome)) = (&row.limit, outcome(row)) else { continue };
             let named = [("domain", domain.name.clone()), ("rule", limit.name.clone())];
             if row.is_degraded() {
@@ -139,8 +139,8 @@ impl Metrics {
         self.refused.get_or_create(&labels).inc();
     }
 
-    /// Records the time from a request to its answer.
-    pub fn answered(&self, protocol: Protocol, time: Duration) {
+    /// Records the time from a request to its response.
+    pub fn responded(&self, protocol: Protocol, time: Duration) {
         let latency = self.latency.get_or_create(&[("protocol", protocol.as_str())]);
         latency.observe(time.as_secs_f64());
     }
@@ -165,8 +165,8 @@ impl Metrics {
 fn outcome(row: &Row) -> Option<&'static str> {
     let is_denied = match &row.outcome {
         Outcome::Free => return None,
-        Outcome::Away if row.allowed => false,
-        Outcome::Away => return Some("unavailable"),
+        Outcome::Unavailable if row.allowed => false,
+        Outcome::Unavailable => return Some("unavailable"),
         Outcome::Unlimited => false,
         Outcome::Blocked(_) => true,
         Outcome::Decided(decision) => !decision.allowed,

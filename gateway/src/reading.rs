@@ -17,16 +17,16 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// # Errors
 /// The reason, without the file's name.
 pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
-    let said = |error: io::Error| format!("cannot be read: {error}");
+    let unreadable = |error: io::Error| format!("cannot be read: {error}");
     // A FIFO would block until a program writes to it.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
-    let file = file.map_err(said)?;
-    if !file.metadata().map_err(said)?.is_file() {
+    let file = file.map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
         return Err("expected a file".to_owned());
     }
     let mut bytes = Vec::new();
-    // One byte more than allowed, so that a file that is too large is told from one that fits.
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(said)?;
+    // One byte more than allowed, so that a file that is too large differs from one that fits.
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("the file is too large: expected at most {FILE_BYTES_MAX} bytes"));
     }
@@ -36,7 +36,7 @@ pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Returns a number by which equal contents are told from others.
+/// Returns a number that is the same for equal contents, and differs for others.
 pub(crate) fn digest(contents: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     contents.hash(&mut hasher);

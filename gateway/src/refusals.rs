@@ -1,7 +1,7 @@
 //! Logs the calls that the server refused. An operator has to act, for example to add a right.
 
 use crate::config::Domain;
-use crate::decider::Answer;
+use crate::decider::RequestDecision;
 use crate::log::{Event, Level, event};
 use crate::metrics::Protocol;
 
@@ -9,11 +9,11 @@ use crate::metrics::Protocol;
 pub(crate) fn log_refusals(
     protocol: Protocol,
     domain: &Domain,
-    answer: &Answer,
+    decision: &RequestDecision,
     traceparent: Option<&str>,
 ) {
-    for message in &answer.refusals {
-        let limits = answer.rows.iter().filter_map(|row| row.limit.as_ref());
+    for message in &decision.refusals {
+        let limits = decision.rows.iter().filter_map(|row| row.limit.as_ref());
         let mut rules: Vec<_> = limits.map(|limit| &*limit.name).collect();
         rules.dedup();
         let event = event(Level::Error, "call_refused")

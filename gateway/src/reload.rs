@@ -1,4 +1,4 @@
-//! Holds the configuration, and reads files again when asked or when they change.
+//! Holds the configuration, and reads files again on request or when they change.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -49,14 +49,14 @@ impl Live {
     }
 
     /// Reads the configuration again. If it has mistakes, the old one stays in force. Returns
-    /// `None` if the texts are those that were read last, unless the operator has asked.
+    /// `None` if the texts are those that were read last, unless the operator requests it.
     ///
     /// # Errors
     /// All mistakes.
-    pub fn reload(&self, is_asked: bool) -> Option<Result<Arc<Configuration>, Vec<Remark>>> {
+    pub fn reload(&self, is_requested: bool) -> Option<Result<Arc<Configuration>, Vec<Remark>>> {
         let texts = Texts::read(&self.path);
         let read = digest(&texts);
-        if self.read.swap(read, Ordering::Relaxed) == read && !is_asked {
+        if self.read.swap(read, Ordering::Relaxed) == read && !is_requested {
             return None;
         }
         Some(Configuration::of(&texts).map(|loaded| {
@@ -66,76 +66,79 @@ impl Live {
         }))
     }
 
-    /// Reads the configuration again after each change of its files, and after each `asked`. Calls
-    /// `done` with the result. Never returns.
+    /// Reads the configuration again after each change of its files, and after each `requested`.
+    /// Calls `done` with the result. Never returns.
     pub async fn follow(
         self,
-        asked: Arc<Notify>,
+        requested: Arc<Notify>,
         done: impl Fn(Result<Arc<Configuration>, Vec<Remark>>) + Clone + Send + 'static,
     ) {
         let path = self.path.clone();
         let files = move || config::files(&path).unwrap_or_default();
-        follow(files, asked, move |is_asked| self.reload(is_asked).into_iter().for_each(&done))
-            .await;
+        follow(files, requested, move |is_requested| {
+            self.reload(is_requested).into_iter().for_each(&done)
+        })
+        .await;
     }
 }
 
-/// Calls `reload` after each change of files, with `false`, and after each `asked`, with `true`.
-/// Begins with a call: the files may have changed since they were first read. Never returns.
+/// Calls `reload` after each change of files, with `false`, and after each `requested`, with
+/// `true`. Begins with a call: the files may have changed since they were first read. Never
+/// returns.
 pub async fn follow(
     files: impl Fn() -> Vec<PathBuf> + Clone + Send + 'static,
-    asked: Arc<Notify>,
+    requested: Arc<Notify>,
     reload: impl Fn(bool) + Clone + Send + 'static,
 ) {
-    let (mut read, mut is_asked) = (None, false);
+    let (mut read, mut is_requested) = (None, false);
     loop {
-        let seen = settled(&files, read.as_ref()).await;
-        // A signal that came in the meantime asks for the same reading.
-        is_asked |= timeout(Duration::ZERO, asked.notified()).await.is_ok();
-        if is_asked || read.as_ref() != Some(&seen) {
+        let found = settled(&files, read.as_ref()).await;
+        // A signal that came in the meantime requests the same reading.
+        is_requested |= timeout(Duration::ZERO, requested.notified()).await.is_ok();
+        if is_requested || read.as_ref() != Some(&found) {
             let reload = reload.clone();
             // The task fails only if the runtime shuts down.
-            let _ = spawn_blocking(move || reload(is_asked)).await;
-            read = Some(seen);
+            let _ = spawn_blocking(move || reload(is_requested)).await;
+            read = Some(found);
         }
-        is_asked = timeout(EVERY, asked.notified()).await.is_ok();
+        is_requested = timeout(EVERY, requested.notified()).await.is_ok();
     }
 }
 
 /// The files as the system describes them, without their contents.
-type Seen = Vec<(PathBuf, Option<[i64; 7]>)>;
+type Described = Vec<(PathBuf, Option<[i64; 7]>)>;
 
 /// Looks at the files; if they have changed, until they no longer do.
 async fn settled(
     files: &(impl Fn() -> Vec<PathBuf> + Clone + Send + 'static),
-    read: Option<&Seen>,
-) -> Seen {
+    read: Option<&Described>,
+) -> Described {
     let look = async || {
         let files = files.clone();
-        spawn_blocking(move || seen(files())).await.unwrap_or_default()
+        spawn_blocking(move || describe(files())).await.unwrap_or_default()
     };
-    let mut seen = look().await;
+    let mut found = look().await;
     for _ in 0..LOOKS_MAX {
-        if Some(&seen) == read {
+        if Some(&found) == read {
             break;
         }
         sleep(SETTLED_AFTER).await;
         let next = look().await;
-        if next == seen {
+        if next == found {
             break;
         }
-        seen = next;
+        found = next;
     }
-    seen
+    found
 }
 
-fn seen(files: Vec<PathBuf>) -> Seen {
+fn describe(files: Vec<PathBuf>) -> Described {
     let described = |file: PathBuf| {
-        let description = fs::metadata(&file).ok().map(|found| {
+        let description = fs::metadata(&file).ok().map(|metadata| {
             let [device, inode, bytes] =
-                [found.dev(), found.ino(), found.len()].map(u64::cast_signed);
-            let (written, changed) = (found.mtime(), found.ctime());
-            [device, inode, bytes, written, found.mtime_nsec(), changed, found.ctime_nsec()]
+                [metadata.dev(), metadata.ino(), metadata.len()].map(u64::cast_signed);
+            let (written, changed) = (metadata.mtime(), metadata.ctime());
+            [device, inode, bytes, written, metadata.mtime_nsec(), changed, metadata.ctime_nsec()]
         });
         (file, description)
     };

@@ -60,7 +60,7 @@ pub fn policies(loaded: &Configuration, limiter: &Limiter) -> Result<Vec<String>
     Ok(lines)
 }
 
-/// Says why a limit is no line of a policy file.
+/// Returns the reason that a limit is no line of a policy file.
 fn left_out(terms: &Terms) -> String {
     match terms {
         Terms::Unlimited => "unlimited, without a rule".to_owned(),
@@ -109,8 +109,8 @@ impl Sender<'_> {
         let domain = self.domain;
         let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let descriptor = Descriptor { entries: pairs.collect(), limit: None };
-        let shown = entries.iter().map(|(key, value)| format!("({key}={value})"));
-        let shown = shown.collect::<Vec<_>>().join(",");
+        let text = entries.iter().map(|(key, value)| format!("({key}={value})"));
+        let text = text.collect::<Vec<_>>().join(",");
         let found = matches(domain, &[descriptor]).pop().flatten();
         let sent = match found {
             Some(found) if std::ptr::eq(&*found.limit, limit) => self.sent(&found),
@@ -118,7 +118,7 @@ impl Sender<'_> {
         };
         let shadow = if limit.shadow { " (shadow mode)" } else { "" };
         let reported = if limit.reported { " (reports: RL.CHARGE)" } else { "" };
-        format!("{} {shown}: {sent}{shadow}{reported}", domain.name)
+        format!("{} {text}: {sent}{shadow}{reported}", domain.name)
     }
 
     fn sent(&self, found: &Match<'_>) -> String {
@@ -126,7 +126,7 @@ impl Sender<'_> {
             Demand::Unlimited => return "unlimited, no call".to_owned(),
             Demand::Denied(_) => return "denied, no call".to_owned(),
             Demand::Replaced => return "replaced, no call".to_owned(),
-            Demand::Ask(call) => call,
+            Demand::Call(call) => call,
         };
         let item = call.item().cost(found.limit.cost);
         let item = self.tags.of(self.domain, call).map_or(item, |tag| item.tag(tag));

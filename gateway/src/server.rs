@@ -61,7 +61,7 @@ pub async fn serve(
     live: Live,
     limiter: Limiter,
 ) -> Result<(), String> {
-    said(&live.current());
+    log_loaded(&live.current());
     let mut registry = Registry::default();
     prometheus::metrics(&limiter, &mut registry);
     let metrics = Arc::new(Metrics::new(registry));
@@ -70,13 +70,13 @@ pub async fn serve(
     let mut ended = pin!(ended(signals.terminate, signals.interrupt));
     follow(&live, certificate, &metrics, signals.hang_up);
     // Before the first request, which would otherwise be decided without the server.
-    let is_away = tokio::select! {
+    let is_down = tokio::select! {
         () = &mut ended => return Ok(()),
-        is_away = availability::is_away(&limiter) => is_away,
+        is_down = availability::is_down(&limiter) => is_down,
     };
     let (timeout, tags) = (arguments.timeout, arguments.tags);
     let decider = Decider::new(limiter.clone(), timeout, tags, arguments.is_cluster);
-    tokio::spawn(availability::follow(decider.clone(), is_away));
+    tokio::spawn(availability::follow(decider.clone(), is_down));
     // A program that starts the gateway reads this line. A closed output is ignored.
     let greeting = format!("redis-throttle-gateway listens on {}\n", listeners.addresses()?);
     let _ = io::stdout().write_all(greeting.as_bytes());
@@ -94,7 +94,7 @@ pub async fn serve(
 }
 
 /// Logs that a configuration is in force, and its warnings.
-fn said(loaded: &Configuration) {
+fn log_loaded(loaded: &Configuration) {
     for warning in &loaded.warnings {
         event(Level::Warning, "configuration_warning").with("message", warning).write();
     }
@@ -104,7 +104,7 @@ fn said(loaded: &Configuration) {
 }
 
 /// Logs the mistakes of a configuration.
-pub fn blame(mistakes: &[Remark]) {
+pub fn log_mistakes(mistakes: &[Remark]) {
     for mistake in mistakes {
         event(Level::Error, "configuration_mistake").with("message", mistake).write();
     }
@@ -200,34 +200,34 @@ fn follow(
     metrics: &Arc<Metrics>,
     mut hang_up: Signal,
 ) {
-    let asked = [Arc::new(Notify::new()), Arc::new(Notify::new())];
-    let hung_up = asked.clone();
+    let requests = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+    let hung_up = requests.clone();
     tokio::spawn(async move {
         while hang_up.recv().await.is_some() {
-            hung_up.iter().for_each(|asked| asked.notify_one());
+            hung_up.iter().for_each(|request| request.notify_one());
         }
     });
-    let [configuration_asked, certificate_asked] = asked;
+    let [configuration_requested, certificate_requested] = requests;
     let counts = metrics.clone();
     let done = move |loaded: Result<_, _>| configuration_read(&counts, loaded);
-    tokio::spawn(live.clone().follow(configuration_asked, done));
+    tokio::spawn(live.clone().follow(configuration_requested, done));
     if let Some(certificate) = certificate {
         let (files, metrics) = (certificate.files(), metrics.clone());
-        let reload = move |is_asked| {
-            if let Some(loaded) = certificate.reload(is_asked) {
+        let reload = move |is_requested| {
+            if let Some(loaded) = certificate.reload(is_requested) {
                 certificate_read(&metrics, loaded);
             }
         };
-        tokio::spawn(reload::follow(move || files.clone(), certificate_asked, reload));
+        tokio::spawn(reload::follow(move || files.clone(), certificate_requested, reload));
     }
 }
 
 fn configuration_read(metrics: &Metrics, loaded: Result<Arc<Configuration>, Vec<Remark>>) {
     metrics.reloaded(loaded.is_ok());
     match loaded {
-        Ok(loaded) => said(&loaded),
+        Ok(loaded) => log_loaded(&loaded),
         Err(mistakes) => {
-            blame(&mistakes);
+            log_mistakes(&mistakes);
             let message = "the old configuration stays in force";
             event(Level::Error, "configuration_refused").with("message", message).write();
         }

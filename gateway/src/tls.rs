@@ -67,14 +67,15 @@ impl Certificate {
     }
 
     /// Reads the files again. If one of them has a mistake, the old certificate stays in force.
-    /// Returns `None` if the contents are those that were read last, unless the operator has asked.
+    /// Returns `None` if the contents are those that were read last, unless the operator requests
+    /// it.
     ///
     /// # Errors
     /// The file, and what is wrong with it.
-    pub fn reload(&self, is_asked: bool) -> Option<Result<(), String>> {
+    pub fn reload(&self, is_requested: bool) -> Option<Result<(), String>> {
         let contents = Contents::read(&self.files);
         let read = digest(&contents);
-        if self.read.swap(read, Ordering::Relaxed) == read && !is_asked {
+        if self.read.swap(read, Ordering::Relaxed) == read && !is_requested {
             return None;
         }
         Some(Settings::of(&contents, &self.files).map(|loaded| {
@@ -104,7 +105,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Makes the handshake with the certificate in force.
+    /// Performs the handshake with the certificate in force.
     ///
     /// # Errors
     /// The reason that the client or its certificate is refused.

@@ -22,8 +22,8 @@ fn text(path: &str) -> String {
 fn output(about: &str, arguments: &[&str]) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_redis-throttle-gateway"));
     let output = program.args(arguments).output().expect("the gateway");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{about}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{about}: {stderr}");
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 

@@ -34,12 +34,12 @@ pub struct Limit {
     pub terms: Terms,
     /// The units that one hit takes.
     pub cost: u64,
-    /// The answer if the server gives none.
+    /// The decision if the server makes none.
     pub on_error: OnError,
-    /// True if the cost is reported after the work (`count: reported`): a check asks for one unit,
+    /// True if the cost is reported after the work (`count: reported`): a check requires one unit,
     /// and a report charges its units even if they are more than is left.
     pub reported: bool,
-    /// True if a denial is answered as allowed.
+    /// True if a denied request is allowed all the same.
     pub shadow: bool,
     /// True if all values that a pattern fits share one count.
     pub share_threshold: bool,
@@ -49,7 +49,7 @@ pub struct Limit {
     pub replaces: Vec<Arc<str>>,
     /// The place in the file; `None` for a limit that a request brought.
     pub at: Option<At>,
-    /// The beginning of its subjects: the domain, and what tells its keys from those of others.
+    /// The beginning of its subjects: the domain, and a part that separates its keys from others.
     pub(crate) scope: String,
 }
 
@@ -66,7 +66,7 @@ pub enum Terms {
     Policy(Rule, Vec<Template>),
 }
 
-/// The answer if the server gives none.
+/// The decision if the server makes none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// Allowed.

@@ -12,7 +12,7 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Returns the words of a node, or notes that it is not a mapping. Words that are not among
-    /// `known` are mistakes, unless `refused` has said why.
+    /// `known` are mistakes, unless `refused` returns the reason.
     pub fn of(
         node: &'a Node,
         known: &[&str],

@@ -109,13 +109,13 @@ fn of_file(path: &Path, text: String) -> Remark {
 /// # Errors
 /// The reason that there are none, without the name of `path`.
 pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>, String> {
-    let said = |error: io::Error| format!("cannot be read: {error}");
-    if !fs::metadata(path).map_err(said)?.is_dir() {
+    let unreadable = |error: io::Error| format!("cannot be read: {error}");
+    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
-    for entry in fs::read_dir(path).map_err(said)? {
-        let path = entry.map_err(said)?.path();
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_yaml = name.ends_with(".yaml") || name.ends_with(".yml");
         if is_yaml && !name.starts_with('.') {

@@ -1,4 +1,4 @@
-//! One file: tells its form by its words, and reads it.
+//! Reads one file, whose words determine its form.
 
 use super::bounds::DOMAIN_BYTES_MAX;
 use super::domain::Domain;
@@ -77,7 +77,7 @@ fn domain(file: &str, text: &str, report: &mut Report<'_>) -> Option<Domain> {
     Some(Domain { name: name?.into(), file: file.to_owned(), at, http, limits, lookup })
 }
 
-/// Says why the words of xDS are refused.
+/// Returns the reason to refuse a word of xDS.
 fn refused(word: &str) -> Option<String> {
     let of_xds = ["@type", "resources", "type_url", "version_info", "nonce"].contains(&word);
     of_xds.then(|| format!("{word:?} is of xDS, which is not supported: write files"))

@@ -1,4 +1,4 @@
-//! The configuration: one domain a file, in one of two forms.
+//! The configuration: one domain per file, in one of two forms.
 //!
 //! ```text
 //! folder ── files ──> limits_file ──> yaml           text as a tree with places

@@ -2,16 +2,16 @@
 
 /// The longest name of a rule, in bytes.
 const NAME_MAX: usize = 64;
-/// The digits of the hash that tells shortened names apart.
+/// The digits of the hash that distinguishes shortened names.
 const DIGITS: usize = 12;
 
 /// Returns the name of a rule from the parts of its match, such as `path./search`. A name that
 /// does not show every character of the parts ends with a hash of them.
 pub(crate) fn rule_name(parts: &[String]) -> String {
-    let shown = |char: char| char.is_ascii_alphanumeric() || "_/-".contains(char);
-    let exact = parts.iter().all(|part| part.chars().all(shown));
+    let is_kept = |char: char| char.is_ascii_alphanumeric() || "_/-".contains(char);
+    let exact = parts.iter().all(|part| part.chars().all(is_kept));
     let cleaned = |part: &String| -> String {
-        part.chars().map(|char| if shown(char) { char } else { '-' }).collect()
+        part.chars().map(|char| if is_kept(char) { char } else { '-' }).collect()
     };
     let mut name = parts.iter().map(cleaned).collect::<Vec<_>>().join(".");
     if exact && name.len() <= NAME_MAX {

@@ -78,14 +78,15 @@ fn limit(domain: &str, node: &Node, named: &mut Names, report: &mut Report<'_>) 
     let reported = reported(&fields, report);
     let shadow = fields.flag("shadow", report);
     let (identity, entries_of) = (&*identity, &*entries);
-    let made = Making { fields: &fields, domain, identity, entries: entries_of, cost, reported };
-    let (terms, scope) = made.terms(on_error, report)?;
-    let shown = match &terms {
+    let builder =
+        TermsBuilder { fields: &fields, domain, identity, entries: entries_of, cost, reported };
+    let (terms, scope) = builder.terms(on_error, report)?;
+    let rule_name = match &terms {
         Terms::Policy(rule, _) | Terms::Rule(rule) => rule.name(),
         Terms::Unlimited | Terms::Denied(_) => identity,
     };
     let limit = Limit {
-        name: name.unwrap_or(shown).into(),
+        name: name.unwrap_or(rule_name).into(),
         terms,
         cost,
         on_error,
@@ -166,7 +167,7 @@ impl Names {
     }
 }
 
-/// Returns the parts of a name that is made from a match.
+/// Returns the parts of a name that comes from a match.
 fn parts(entries: &[(String, Glob)]) -> Vec<String> {
     if entries.is_empty() {
         // The match is wrong, which is noted. A name lets the rule be checked all the same.
@@ -188,8 +189,8 @@ fn reported(fields: &Fields<'_>, report: &mut Report<'_>) -> bool {
     text == Some("reported")
 }
 
-/// Makes the terms of one limit.
-struct Making<'a, 'b> {
+/// Builds the terms of one limit.
+struct TermsBuilder<'a, 'b> {
     fields: &'a Fields<'b>,
     domain: &'a str,
     identity: &'a str,
@@ -198,7 +199,7 @@ struct Making<'a, 'b> {
     reported: bool,
 }
 
-impl Making<'_, '_> {
+impl TermsBuilder<'_, '_> {
     /// Returns the terms, and the beginning of their subjects.
     fn terms(&self, on_error: OnError, report: &mut Report<'_>) -> Option<(Terms, String)> {
         let fields = self.fields;
@@ -231,7 +232,7 @@ impl Making<'_, '_> {
         let text = self.fields.text(word, report)?;
         let written = report.noted(at, rule_words::rule(name, text))?;
         if written.rule.kind() == Kind::LeakyBucket {
-            let text = "a leaky bucket makes calls wait, but the gateway answers at once: \
+            let text = "a leaky bucket makes calls wait, but the gateway responds at once: \
                         write GCRA or TOKENBUCKET";
             report.warning(at, text);
         }

@@ -132,7 +132,7 @@ fn replaces(fields: &Fields<'_>, own: Option<&str>, report: &mut Report<'_>) -> 
     names
 }
 
-/// Says why a word is refused that belongs elsewhere.
+/// Returns the reason to refuse a word that belongs elsewhere.
 fn refused(word: &str) -> Option<String> {
     let elsewhere = ["shadow_mode", "share_threshold", "detailed_metric", "value_to_metric"];
     let outside =

@@ -213,7 +213,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Says why a word is refused that belongs elsewhere.
+/// Returns the reason to refuse a word that belongs elsewhere.
 fn refused(word: &str) -> Option<String> {
     rate::WORDS.contains(&word).then(|| format!("`{word}` belongs in `rate_limit:`: move it there"))
 }

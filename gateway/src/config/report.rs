@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The most mistakes of a file that are said, and the most warnings.
+/// The most mistakes of a file that are reported, and the most warnings.
 const REMARKS_MAX: usize = 100;
 
 /// A place in a file, counted from 1.
@@ -14,7 +14,7 @@ pub struct At {
     pub column: usize,
 }
 
-/// A remark on a file: a mistake, or a warning. Shown as `file:line:column: text`.
+/// A remark on a file: a mistake, or a warning. Printed as `file:line:column: text`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// The path of the file or the folder.
@@ -35,7 +35,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Collects the remarks on one file. Reading goes on after a mistake, so that one run says all.
+/// Collects the remarks on one file. Reading goes on after a mistake, so that one run reports all.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     file: &'a str,

@@ -41,7 +41,7 @@ pub(crate) fn rule(name: &str, text: &str) -> Result<Written, String> {
     let Some((values, options)) = words.split_at_checked(arguments.len()) else {
         return Err(format!("invalid rule: expected {algorithm} {}", arguments.join(" ")));
     };
-    let rule = made(name, algorithm, values).map_err(|error| error.to_string())?;
+    let rule = build_rule(name, algorithm, values).map_err(|error| error.to_string())?;
     let rule = with_options(rule, algorithm, options)?;
     // The first value of each algorithm, which is a number.
     let limit = values.first().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
@@ -59,7 +59,7 @@ fn unknown(algorithm: &str) -> String {
     }
 }
 
-fn made(name: &str, algorithm: &str, values: &[&str]) -> Result<Rule, Error> {
+fn build_rule(name: &str, algorithm: &str, values: &[&str]) -> Result<Rule, Error> {
     let number = |text: &str, argument| {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse::<u64>().ok().filter(|_| digits);
@@ -98,25 +98,25 @@ fn made(name: &str, algorithm: &str, values: &[&str]) -> Result<Rule, Error> {
 
 /// Applies the options of a rule: `ALIGNED`, `SLOTS`, `ZONE` and `START`, each once.
 fn with_options(mut rule: Rule, algorithm: &str, options: &[&str]) -> Result<Rule, String> {
-    let said = |error: Error| error.to_string();
+    let text = |error: Error| error.to_string();
     let day = |text: &str| text.parse().unwrap_or(0);
-    let (mut rest, mut seen) = (options, Vec::new());
+    let (mut rest, mut used) = (options, Vec::new());
     while let [option, more @ ..] = rest {
         let option = option.to_ascii_uppercase();
         (rule, rest) = match (algorithm, &*option, more) {
-            _ if seen.contains(&option) => return Err(format!("a second {option}")),
-            ("FIXED", "ALIGNED", more) => (rule.aligned().map_err(said)?, more),
+            _ if used.contains(&option) => return Err(format!("a second {option}")),
+            ("FIXED", "ALIGNED", more) => (rule.aligned().map_err(text)?, more),
             ("SLIDINGLOG", "SLOTS", [slots, more @ ..]) => {
-                (rule.slots(slots.parse().unwrap_or(0)).map_err(said)?, more)
+                (rule.slots(slots.parse().unwrap_or(0)).map_err(text)?, more)
             }
-            ("QUOTA", "ZONE", [zone, more @ ..]) => (rule.zone(zone).map_err(said)?, more),
-            ("QUOTA", "START", [start, more @ ..]) => (rule.start(day(start)).map_err(said)?, more),
+            ("QUOTA", "ZONE", [zone, more @ ..]) => (rule.zone(zone).map_err(text)?, more),
+            ("QUOTA", "START", [start, more @ ..]) => (rule.start(day(start)).map_err(text)?, more),
             (_, "COST" | "LEAVE" | "PARTIAL", _) => {
                 return Err(format!("{option} comes with each request: remove it here"));
             }
             _ => return Err(format!("unknown option {option:?} of {algorithm}: remove it")),
         };
-        seen.push(option);
+        used.push(option);
     }
     Ok(rule)
 }

@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn values_of_the_request_replace_the_braces() {
-        let made = template("{tenant}:plan:{plan}", &["plan", "tenant"]).unwrap();
-        assert_eq!(made.filled(|at| ["gold", "acme"][at]), "acme:plan:gold");
+        let variant = template("{tenant}:plan:{plan}", &["plan", "tenant"]).unwrap();
+        assert_eq!(variant.filled(|at| ["gold", "acme"][at]), "acme:plan:gold");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What files mean, and what is said about wrong ones.
+//! The meaning of files, and the remarks on wrong ones.
 
 mod examples;
 mod folders;
@@ -12,8 +12,8 @@ use super::{Domain, Remark};
 /// Reads a file that is right, and returns its warnings without the file's name.
 fn right(text: &str) -> (Domain, Vec<String>) {
     match read("f.yaml", text) {
-        Ok((domain, warnings)) => (domain, shown(&warnings)),
-        Err(mistakes) => panic!("{:#?}\n{text}", shown(&mistakes)),
+        Ok((domain, warnings)) => (domain, texts(&warnings)),
+        Err(mistakes) => panic!("{:#?}\n{text}", texts(&mistakes)),
     }
 }
 
@@ -21,13 +21,13 @@ fn right(text: &str) -> (Domain, Vec<String>) {
 fn wrong(text: &str) -> Vec<String> {
     match read("f.yaml", text) {
         Ok(_) => panic!("accepted:\n{text}"),
-        Err(mistakes) => shown(&mistakes),
+        Err(mistakes) => texts(&mistakes),
     }
 }
 
-fn shown(remarks: &[Remark]) -> Vec<String> {
-    let shown = |remark: &Remark| remark.to_string().replace("f.yaml:", "");
-    remarks.iter().map(shown).collect()
+fn texts(remarks: &[Remark]) -> Vec<String> {
+    let text = |remark: &Remark| remark.to_string().replace("f.yaml:", "");
+    remarks.iter().map(text).collect()
 }
 
 /// Checks that there are as many remarks as expected, and that each begins with `line:column` and

@@ -3,7 +3,7 @@
 use crate::config::{COST_MAX, Limit};
 use crate::matching::{Call, Demand};
 
-use super::descriptors::{Asked, Hits};
+use super::descriptors::{DescriptorHits, Hits};
 
 /// A rule to check, for all descriptors that meet it with the same subject.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Returns the units to take; 0 to ask whether one would pass.
+    /// Returns the units to take; 0 to check that one would pass.
     pub fn cost(&self) -> u64 {
         // A rule that counts one at a time counts equal descriptors of a request as one.
         if self.call.rule.takes_cost() { self.units.min(COST_MAX) } else { 1 }
@@ -27,7 +27,7 @@ impl Check<'_> {
 pub(super) enum Kind {
     Charge,
     Refund,
-    /// Asks a rule without costs, which knows no `LEAVE`.
+    /// Checks a rule without costs, which has no `LEAVE`.
     Peek,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Planned<'a> {
 }
 
 impl<'a> Planned<'a> {
-    pub fn of(asked: &'a [Asked<'_>]) -> Self {
+    pub fn of(descriptors: &'a [DescriptorHits<'_>]) -> Self {
         let mut planned = Self::default();
-        for (row, asked) in asked.iter().enumerate() {
-            let Some(found) = &asked.found else { continue };
-            let Demand::Ask(call) = &found.demand else { continue };
-            planned.add(row, call, &found.limit, asked.hits);
+        for (row, descriptor) in descriptors.iter().enumerate() {
+            let Some(found) = &descriptor.found else { continue };
+            let Demand::Call(call) = &found.demand else { continue };
+            planned.add(row, call, &found.limit, descriptor.hits);
         }
         planned
     }

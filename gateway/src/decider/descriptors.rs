@@ -7,7 +7,7 @@ use crate::matching::Match;
 pub enum Hits {
     /// Not given: one.
     Unset,
-    /// Given. 0 asks without taking anything.
+    /// Given. 0 checks without taking anything.
     Given(u64),
     /// To be given back.
     Back(u64),
@@ -15,7 +15,7 @@ pub enum Hits {
 
 /// The match of a descriptor, and its hits.
 #[derive(Debug, Clone)]
-pub struct Asked<'a> {
+pub struct DescriptorHits<'a> {
     /// The limit that the descriptor meets, if it meets one.
     pub found: Option<Match<'a>>,
     /// The hits.

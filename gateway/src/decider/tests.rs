@@ -35,20 +35,20 @@ limits:
         (&[(tries, Unset), (tries, Unset)], &[1], &[]),
         (&[(tries, Given(0))], &[], &[(1, Kind::Peek)]),
     ];
-    for (asked, costs, changes) in table {
+    for (pairs, costs, changes) in table {
         let descriptors: Vec<_> =
-            asked.iter().map(|(one, _)| Descriptor { entries: vec![*one], limit: None }).collect();
+            pairs.iter().map(|(one, _)| Descriptor { entries: vec![*one], limit: None }).collect();
         let found = matches(loaded.domain("api").unwrap(), &descriptors);
         let all: Vec<_> = found
             .into_iter()
-            .zip(asked)
-            .map(|(found, (_, hits))| Asked { found, hits: *hits })
+            .zip(pairs)
+            .map(|(found, (_, hits))| DescriptorHits { found, hits: *hits })
             .collect();
         let planned = Planned::of(&all);
         let planned_costs: Vec<_> = planned.checks.iter().map(Check::cost).collect();
         let planned_changes: Vec<_> =
             planned.changes.iter().map(|change| (change.units, change.kind)).collect();
-        assert_eq!((&planned_costs[..], &planned_changes[..]), (costs, changes), "{asked:?}");
+        assert_eq!((&planned_costs[..], &planned_changes[..]), (costs, changes), "{pairs:?}");
     }
 }
 

@@ -17,7 +17,7 @@ const KEY_BYTES_MAX: usize = 256;
 /// More than Envoy takes in all header fields by default, 60 KiB: its client chooses values.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// Why the descriptors of a request are not read.
+/// The reason that the descriptors of a request are not read.
 #[derive(Debug)]
 pub(super) enum Unread {
     /// The request exceeds a bound, which its sender's client may have brought about.

@@ -1,4 +1,4 @@
-//! Writes an answer in Envoy's form.
+//! Writes a decision as Envoy's response.
 
 use std::time::Duration;
 
@@ -13,32 +13,32 @@ use http::StatusCode;
 use redis_throttle_client::Decision;
 
 use crate::config::Unit;
-use crate::decider::{Answer, Outcome, Row};
+use crate::decider::{Outcome, RequestDecision, Row};
 
-/// Returns the answer to a request that no limit concerns.
+/// Returns the response to a request that no limit concerns.
 pub(super) fn allowed(descriptors: usize) -> RateLimitResponse {
     let status = DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     let statuses = vec![status; descriptors];
     RateLimitResponse { overall_code: Code::Ok.into(), statuses, ..RateLimitResponse::default() }
 }
 
-/// Returns the answer to a request beyond a bound. A status other than OK would let it pass.
+/// Returns the response to a request beyond a bound. A status other than OK would let it pass.
 pub(super) fn too_large() -> RateLimitResponse {
     RateLimitResponse { overall_code: code(false), ..RateLimitResponse::default() }
 }
 
-/// Returns the answer to a request.
-pub(super) fn response(answer: &Answer) -> RateLimitResponse {
+/// Returns the response for a decision.
+pub(super) fn response(decision: &RequestDecision) -> RateLimitResponse {
     let mut headers: Vec<_> =
-        answer.headers().into_iter().map(|(name, value)| header(name, value)).collect();
-    // Envoy answers its caller with 429, whatever the reason of the denial.
-    let problem = answer.problem(|_| StatusCode::TOO_MANY_REQUESTS);
+        decision.headers().into_iter().map(|(name, value)| header(name, value)).collect();
+    // Envoy responds to its caller with 429, whatever the reason of the denial.
+    let problem = decision.problem(|_| StatusCode::TOO_MANY_REQUESTS);
     if problem.is_some() {
         headers.push(header("Content-Type", "application/problem+json".to_owned()));
     }
     RateLimitResponse {
-        overall_code: code(answer.allowed()),
-        statuses: answer.rows.iter().map(status).collect(),
+        overall_code: code(decision.allowed()),
+        statuses: decision.rows.iter().map(status).collect(),
         response_headers_to_add: headers,
         raw_body: problem.map(|problem| problem.to_json().into_bytes()).unwrap_or_default(),
         ..RateLimitResponse::default()
@@ -56,7 +56,7 @@ fn code(allowed: bool) -> i32 {
 fn status(row: &Row) -> DescriptorStatus {
     let bare = DescriptorStatus { code: code(row.allowed), ..DescriptorStatus::default() };
     match &row.outcome {
-        Outcome::Free | Outcome::Away => bare,
+        Outcome::Free | Outcome::Unavailable => bare,
         Outcome::Unlimited => DescriptorStatus { limit_remaining: u32::MAX, ..bare },
         Outcome::Blocked(unit) => {
             DescriptorStatus { current_limit: Some(limit(row, 0, Some(*unit))), ..bare }

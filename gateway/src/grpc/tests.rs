@@ -21,7 +21,7 @@ fn service() -> Service {
     Service::new(live, decider, Arc::new(Metrics::new(Registry::default())))
 }
 
-/// Answers pings, and returns the time until the server says that the connection ends.
+/// Acknowledges pings, and returns the time until the server says that the connection ends.
 async fn age(mut peer: DuplexStream) -> Duration {
     let began = Instant::now();
     peer.write_all(PREFACE).await.unwrap();

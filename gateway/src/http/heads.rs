@@ -24,7 +24,7 @@ const HEAD: Duration = Duration::from_secs(10);
 pub struct Counts {
     /// The heads that were read.
     read: AtomicUsize,
-    answered: AtomicUsize,
+    responded: AtomicUsize,
 }
 
 impl Counts {
@@ -33,15 +33,15 @@ impl Counts {
         self.read.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an answer.
-    pub fn answered(&self) {
-        self.answered.fetch_add(1, Ordering::Relaxed);
+    /// Counts a response.
+    pub fn responded(&self) {
+        self.responded.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of heads, and whether all have their answers.
+    /// Returns the number of heads, and true if all have their responses.
     fn load(&self) -> (usize, bool) {
         let read = self.read.load(Ordering::Relaxed);
-        (read, read == self.answered.load(Ordering::Relaxed))
+        (read, read == self.responded.load(Ordering::Relaxed))
     }
 }
 
@@ -69,10 +69,10 @@ impl<S> Heads<S> {
     }
 
     /// Starts or ends the time before a read. The bytes of a body do not count, because they come
-    /// before the answer; what has arrived after them is a part of the next head.
+    /// before the response; bytes that arrive after them are part of the next head.
     fn follow(&mut self) {
-        let (read, all_answered) = self.counts.load();
-        if !all_answered {
+        let (read, all_responded) = self.counts.load();
+        if !all_responded {
             self.time = None;
         } else if read != self.before {
             self.before = read;

@@ -19,7 +19,7 @@ const VALUE_BYTES_MAX: usize = 8_192;
 /// The keys and values of a descriptor.
 pub(super) type Entries<'a> = Vec<(&'a str, Cow<'a, str>)>;
 
-/// A request that cannot be read: the sentence for its answer. It holds no value of the request.
+/// A request that cannot be read: the sentence for its response. It holds no value of the request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable(pub String);
 

@@ -158,7 +158,7 @@ fn path_has_one_form() {
     }
 }
 
-/// Serves one connection with plain answers, and returns the end of its peer.
+/// Serves one connection with plain responses, and returns the end of its peer.
 fn served() -> DuplexStream {
     let (peer, stream) = duplex(1024);
     let (stream, counts) = Heads::new(stream, None);
@@ -170,7 +170,7 @@ fn served() -> DuplexStream {
                 if request.uri().path() == "/slow" {
                     sleep(SLOW).await;
                 }
-                counts.answered();
+                counts.responded();
                 Ok::<_, Infallible>(response::text(StatusCode::OK, "well\n"))
             }
         });
@@ -193,13 +193,13 @@ async fn is_open_after(peer: &mut DuplexStream, time: Duration) -> bool {
     }
 }
 
-async fn answered_by(peer: &mut DuplexStream) {
+async fn assert_responds(peer: &mut DuplexStream) {
     let mut bytes = [0; 1024];
     let length = peer.read(&mut bytes).await.unwrap();
     assert!(bytes[..length].starts_with(b"HTTP/1.1 200 "));
 }
 
-/// The time for an answer to `/slow`, which is longer than that for a head.
+/// The time for a response to `/slow`, which is longer than that for a head.
 const SLOW: Duration = Duration::from_secs(15);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -228,7 +228,7 @@ async fn idle_connection_stays_open_and_its_next_head_has_ten_seconds() {
     let mut peer = served();
     for _ in 0..3 {
         peer.write_all(REQUEST).await.unwrap();
-        answered_by(&mut peer).await;
+        assert_responds(&mut peer).await;
         assert!(is_open_after(&mut peer, IDLE - Duration::from_secs(1)).await);
     }
     peer.write_all(b"GET").await.unwrap();
@@ -237,21 +237,21 @@ async fn idle_connection_stays_open_and_its_next_head_has_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_answer_does_not_end_the_connection() {
+async fn slow_response_does_not_end_the_connection() {
     let mut peer = served();
     peer.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf")
         .await
         .unwrap();
     sleep(Duration::from_secs(1)).await;
     peer.write_all(b" body").await.unwrap();
-    answered_by(&mut peer).await;
+    assert_responds(&mut peer).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn head_that_begins_with_another_request_has_ten_seconds() {
     let mut peer = served();
     peer.write_all(&[REQUEST, b"GET"].concat()).await.unwrap();
-    answered_by(&mut peer).await;
+    assert_responds(&mut peer).await;
     assert!(is_open_after(&mut peer, Duration::from_millis(9_900)).await);
     assert!(!is_open_after(&mut peer, Duration::from_millis(200)).await);
 }
@@ -314,7 +314,7 @@ async fn new_connection_takes_the_place_of_the_longest_half_head() {
         assert!(halves[taken + 1..].iter().all(is_open) && is_open(&idle));
         well.push(new);
     }
-    // Nobody owes a head: the next one waits until somebody does.
+    // No connection owes a head: the next one waits until one does.
     let mut next = connect().await;
     next.write_all(REQUEST).await.unwrap();
     assert!(is_well(&mut idle).await);

@@ -18,10 +18,10 @@ use super::Place;
 /// of any length is one step to the runtime, so a peer that sends without a pause would keep the
 /// replies of the server from being read, as if it were silent.
 const STEP_BYTES: usize = 512;
-/// The time for a peer to take some bytes of its answers: one that reads nothing must not keep its
-/// place.
+/// The time for a peer to take some bytes of its responses: one that reads nothing must not keep
+/// its place.
 const TAKEN_WITHIN: Duration = Duration::from_secs(10);
-/// The time for the rest of a request after the last answer, and the most bytes of it.
+/// The time for the rest of a request after the last response, and the most bytes of it.
 const REST: Duration = Duration::from_secs(1);
 const REST_BYTES_MAX: usize = 1024 * 1024;
 
@@ -43,7 +43,7 @@ pub struct Connection {
 
 /// The end of a connection: the peer learns that no more bytes come, then what it still sends is
 /// read. If bytes were left unread, the system would reset the connection, and the proxy would lose
-/// the answer and take the gateway for away.
+/// the response and take the gateway for unreachable.
 struct End {
     time: Pin<Box<Sleep>>,
     is_shut: bool,
@@ -70,7 +70,7 @@ impl Connection {
         Self { silence: Some((Box::pin(sleep(time)), bytes)), ..self }
     }
 
-    /// Returns the place, of which the connection waits for its peer until told otherwise.
+    /// Returns the place. The connection counts as waiting for its peer until [`Place::arrived`].
     pub(crate) fn place(&self) -> Arc<Place> {
         self.place.clone()
     }

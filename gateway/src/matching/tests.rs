@@ -27,7 +27,7 @@ fn one<'a>(domain: &Domain, entries: &[(&'a str, &'a str)]) -> Option<Match<'a>>
 
 fn call<'a>(domain: &Domain, entries: &[(&'a str, &'a str)]) -> Call<'a> {
     match one(domain, entries).map(|found| found.demand) {
-        Some(Demand::Ask(call)) => call,
+        Some(Demand::Call(call)) => call,
         other => panic!("{entries:?}: {other:?}"),
     }
 }
@@ -92,8 +92,8 @@ fn variants_hold_values_of_the_request_unless_they_cannot_be_names() {
     ];
     for (user, plan, words) in cases {
         let call = call(only(&loaded), &[("plan", plan), ("user", user)]);
-        let shown = format!("{:?}", call.rule);
-        assert!(shown.contains(words), "{shown}\n{words}");
+        let printed = format!("{:?}", call.rule);
+        assert!(printed.contains(words), "{printed}\n{words}");
         assert!(call.subject.starts_with("api|@plans|"), "{}", call.subject);
     }
 }
@@ -132,7 +132,7 @@ fn tree_is_walked_without_turning_back() {
     let loaded = domain(TREE);
     let tree = only(&loaded);
     let subject = |entries: &[(&'static str, &'static str)]| match one(tree, entries)?.demand {
-        Demand::Ask(call) => Some(call.subject),
+        Demand::Call(call) => Some(call.subject),
         other => Some(format!("{other:?}")),
     };
     let cases: [(Entries<'_>, Option<&str>); 25] = [
@@ -175,7 +175,7 @@ fn tree_is_walked_without_turning_back() {
 }
 
 #[test]
-fn replaced_limit_is_not_asked() {
+fn replaced_limit_makes_no_call() {
     let loaded = domain(
         "domain: d
 descriptors:
@@ -188,23 +188,23 @@ descriptors:
     );
     let demands = |keys: &[&'static str]| -> String {
         let descriptors: Vec<_> = keys.iter().map(|key| descriptor(&[(key, "1")])).collect();
-        let shown = |found: Option<Match<'_>>| match found.map(|found| found.demand) {
+        let letter = |found: Option<Match<'_>>| match found.map(|found| found.demand) {
             None => '-',
-            Some(Demand::Ask(_)) => 'a',
+            Some(Demand::Call(_)) => 'c',
             Some(Demand::Replaced) => 'r',
             Some(Demand::Unlimited) => 'u',
             Some(Demand::Denied(_)) => 'd',
         };
-        matches(only(&loaded), &descriptors).into_iter().map(shown).collect()
+        matches(only(&loaded), &descriptors).into_iter().map(letter).collect()
     };
     let cases: [(&[&str], &str); 6] = [
-        (&["a", "e"], "ad"),
-        (&["a", "b"], "ra"),
-        (&["b", "a", "a"], "arr"),
+        (&["a", "e"], "cd"),
+        (&["a", "b"], "rc"),
+        (&["b", "a", "a"], "crr"),
         // What is unlimited stays so, and replaces others all the same.
-        (&["c", "b"], "ua"),
+        (&["c", "b"], "uc"),
         (&["a", "d", "e"], "rur"),
-        (&["a", "x"], "a-"),
+        (&["a", "x"], "c-"),
     ];
     for (keys, expected) in cases {
         assert_eq!(demands(keys), expected, "{keys:?}");
@@ -220,9 +220,9 @@ fn limit_of_the_descriptor_wins_in_both_forms() {
             let limit = Some(OwnLimit { requests, unit: Unit::Minute });
             matches(only(&loaded), &[Descriptor { entries, limit }]).pop().flatten().unwrap()
         };
-        let Demand::Ask(call) = brought(7).demand else { panic!("{text}") };
-        let shown = format!("{:?}", call.rule);
-        assert!(shown.contains("override: FIXED 7 60 ALIGNED"), "{shown}");
+        let Demand::Call(call) = brought(7).demand else { panic!("{text}") };
+        let printed = format!("{:?}", call.rule);
+        assert!(printed.contains("override: FIXED 7 60 ALIGNED"), "{printed}");
         assert!(call.subject.ends_with("|fixed-60s|path||user|bob"), "{}", call.subject);
         assert_eq!(call.tag, Some("bob"));
         assert!(matches!(brought(0).demand, Demand::Denied(Unit::Minute)));

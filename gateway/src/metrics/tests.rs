@@ -4,9 +4,9 @@ use super::*;
 fn metrics_have_the_names_of_the_gateway() {
     let metrics = Metrics::new(Registry::default());
     metrics.refused(Protocol::Http, Refusal::UnknownDomain);
-    metrics.answered(Protocol::Http, Duration::from_millis(3));
+    metrics.responded(Protocol::Http, Duration::from_millis(3));
     metrics.reloaded(false);
-    let shown = metrics.text();
+    let text = metrics.text();
     for line in [
         r#"refused_total{protocol="http",reason="unknown_domain"} 1"#,
         r#"latency_seconds_bucket{le="0.005",protocol="http"} 1"#,
@@ -14,6 +14,6 @@ fn metrics_have_the_names_of_the_gateway() {
         r#"reloads_total{outcome="loaded"} 0"#,
     ] {
         let line = format!("redis_throttle_gateway_{line}\n");
-        assert!(shown.contains(&line), "{line} is not in\n{shown}");
+        assert!(text.contains(&line), "{line} is not in\n{text}");
     }
 }

@@ -14,7 +14,7 @@ fn text(domain: &str) -> String {
 /// A configuration that is followed, and the results of its readings.
 struct Followed {
     live: Live,
-    asked: Arc<Notify>,
+    requested: Arc<Notify>,
     read: UnboundedReceiver<Result<(), String>>,
     task: JoinHandle<()>,
 }
@@ -23,12 +23,12 @@ impl Followed {
     /// Follows what `live` has read before.
     fn new(live: Live) -> Self {
         let (done, read) = unbounded_channel();
-        let asked = Arc::new(Notify::new());
-        let told = move |loaded: Result<_, Vec<Remark>>| {
+        let requested = Arc::new(Notify::new());
+        let report = move |loaded: Result<_, Vec<Remark>>| {
             let _ = done.send(loaded.map(drop).map_err(|all| all[0].to_string()));
         };
-        let task = tokio::spawn(live.clone().follow(asked.clone(), told));
-        Self { live, asked, read, task }
+        let task = tokio::spawn(live.clone().follow(requested.clone(), report));
+        Self { live, requested, read, task }
     }
 
     async fn next(&mut self) -> Result<(), String> {
@@ -59,7 +59,7 @@ fn folder() -> TempDir {
 }
 
 #[tokio::test]
-async fn follows_changes_and_keeps_the_old_configuration_after_a_mistake() {
+async fn follows_changes_and_keeps_the_old_configuration_after_an_invalid_one() {
     let folder = folder();
     let file = folder.path().join("api.yaml");
     fs::write(&file, text("one")).unwrap();
@@ -80,7 +80,7 @@ async fn follows_changes_and_keeps_the_old_configuration_after_a_mistake() {
 }
 
 #[tokio::test]
-async fn reads_only_what_has_changed_unless_asked() {
+async fn reads_only_changed_files_without_a_request() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("api.yaml"), text("one")).unwrap();
@@ -91,7 +91,7 @@ async fn reads_only_what_has_changed_unless_asked() {
         fs::write(at("next"), text("one")).unwrap();
         fs::rename(at("next"), at("api.yaml")).unwrap();
         followed.reads_nothing().await;
-        followed.asked.notify_one();
+        followed.requested.notify_one();
         followed.reads("one").await;
     }
 }
@@ -136,7 +136,7 @@ async fn follows_folders_that_are_replaced_and_targets_of_links() {
     fs::write(at("two/api.yaml"), text("edited")).unwrap();
     file.reads("edited").await;
     linked.reads("edited").await;
-    // A folder is away for a while, and then another one.
+    // A folder is missing for a while, and then replaced.
     for number in 0..2 {
         fs::rename(at("limits"), at(&format!("old{number}"))).unwrap();
         let mistake = replaced.next().await.unwrap_err();

@@ -85,8 +85,8 @@ descriptors:
     assert_eq!(policies(&loaded, &limiter).unwrap(), expected);
     write("c.yaml", &tree.replace("edge", "mail"));
     let loaded = Configuration::load(folder.path()).unwrap();
-    let said = policies(&loaded, &limiter).unwrap_err();
-    let places: Vec<_> = said.lines().map(|line| line.split_once(".yaml:").unwrap().1).collect();
+    let error = policies(&loaded, &limiter).unwrap_err();
+    let places: Vec<_> = error.lines().map(|line| line.split_once(".yaml:").unwrap().1).collect();
     let second = "3:25: a second policy \"ip\": change its name, or print the files apart";
     assert_eq!(places, [second, "3:25: the first"]);
 }

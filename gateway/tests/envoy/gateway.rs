@@ -1,4 +1,4 @@
-//! Starts a gateway in this process, and asks it as Envoy does.
+//! Starts a gateway in this process, and calls it as Envoy does.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -75,17 +75,17 @@ impl Gateway {
         Self { client, metrics, address, serving, stop, _folder: folder }
     }
 
-    /// Asks the gateway to end.
+    /// Signals the gateway to end.
     pub fn end(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Asks without hits of the request.
-    pub async fn ask(&self, descriptors: &[RateLimitDescriptor]) -> RateLimitResponse {
-        self.try_ask(descriptors, 0).await.unwrap()
+    /// Checks descriptors without hits of the request.
+    pub async fn check(&self, descriptors: &[RateLimitDescriptor]) -> RateLimitResponse {
+        self.try_check(descriptors, 0).await.unwrap()
     }
 
-    pub async fn try_ask(
+    pub async fn try_check(
         &self,
         descriptors: &[RateLimitDescriptor],
         hits: u32,
@@ -94,8 +94,8 @@ impl Gateway {
     }
 
     pub async fn send(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        let answer = self.client.clone().should_rate_limit(Request::new(request)).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| status.code())
+        let response = self.client.clone().should_rate_limit(Request::new(request)).await;
+        response.map(tonic::Response::into_inner).map_err(|status| status.code())
     }
 }
 
@@ -129,18 +129,18 @@ pub fn with_limit(
     RateLimitDescriptor { limit: Some(RateLimitOverride { requests_per_unit, unit }), ..one }
 }
 
-pub fn is_ok(answer: &RateLimitResponse) -> bool {
-    answer.overall_code == i32::from(Code::Ok)
+pub fn is_ok(response: &RateLimitResponse) -> bool {
+    response.overall_code == i32::from(Code::Ok)
 }
 
-/// Returns, for each status, whether it is OK, and the units left.
-pub fn left(answer: &RateLimitResponse) -> Vec<(bool, u32)> {
+/// Returns, for each status, true if it is OK, and the units left.
+pub fn left(response: &RateLimitResponse) -> Vec<(bool, u32)> {
     let ok = i32::from(Code::Ok);
-    answer.statuses.iter().map(|status| (status.code == ok, status.limit_remaining)).collect()
+    response.statuses.iter().map(|status| (status.code == ok, status.limit_remaining)).collect()
 }
 
 /// Returns a header field.
-pub fn header<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
-    let mut all = answer.response_headers_to_add.iter();
+pub fn header<'a>(response: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
+    let mut all = response.response_headers_to_add.iter();
     all.find(|header| header.key.eq_ignore_ascii_case(name)).map(|header| header.value.as_str())
 }

@@ -1,4 +1,4 @@
-//! Limits while the server answers.
+//! Limits while the server is reachable.
 
 use std::time::Duration;
 
@@ -32,61 +32,64 @@ async fn denied_request_takes_nothing_from_its_other_limits() {
     let (server, gateway) = started(LIMITS).await;
     let both = [of("tenant", "t"), of("user", "u")];
     for (tenant, user) in [(9, 2), (8, 1), (7, 0)] {
-        let answer = gateway.ask(&both).await;
-        assert_eq!(left(&answer), [(true, tenant), (true, user)]);
-        assert!(is_ok(&answer) && answer.raw_body.is_empty());
-        assert_eq!(header(&answer, "Retry-After"), None);
+        let response = gateway.check(&both).await;
+        assert_eq!(left(&response), [(true, tenant), (true, user)]);
+        assert!(is_ok(&response) && response.raw_body.is_empty());
+        assert_eq!(header(&response, "Retry-After"), None);
     }
-    let denied = gateway.ask(&both).await;
+    let denied = gateway.check(&both).await;
     assert!(!is_ok(&denied));
     assert_eq!(left(&denied), [(true, 7), (false, 0)]);
     assert_eq!(server.calls("rl.all").await, 4);
-    let shown = gateway.metrics.text();
+    let metrics = gateway.metrics.text();
     for line in [
         r#"requests_total{domain="api",rule="tenant",outcome="allowed"} 4"#,
         r#"requests_total{domain="api",rule="user",outcome="allowed"} 3"#,
         r#"requests_total{domain="api",rule="user",outcome="denied"} 1"#,
         r#"latency_seconds_count{protocol="grpc"} 4"#,
     ] {
-        assert!(shown.contains(&format!("redis_throttle_gateway_{line}\n")), "{line}:\n{shown}");
+        assert!(
+            metrics.contains(&format!("redis_throttle_gateway_{line}\n")),
+            "{line}:\n{metrics}"
+        );
     }
     // The promise holds: one second earlier the request is denied, then it is allowed.
     let seconds: u64 = header(&denied, "Retry-After").unwrap().parse().unwrap();
     server.advance(Duration::from_secs(seconds - 1)).await;
-    assert!(!is_ok(&gateway.ask(&both[1..]).await));
+    assert!(!is_ok(&gateway.check(&both[1..]).await));
     server.advance(Duration::from_secs(1)).await;
-    assert!(is_ok(&gateway.ask(&both).await));
+    assert!(is_ok(&gateway.check(&both).await));
 }
 
 #[tokio::test]
-async fn statuses_headers_and_body_say_what_was_decided() {
+async fn statuses_headers_and_body_report_the_decision() {
     let (_server, gateway) = started(LIMITS).await;
-    let answer = gateway.ask(&[of("user", "u"), of("nothing", "x"), of("tenant", "t")]).await;
-    let limits: Vec<_> = answer.statuses.iter().map(|status| &status.current_limit).collect();
+    let response = gateway.check(&[of("user", "u"), of("nothing", "x"), of("tenant", "t")]).await;
+    let limits: Vec<_> = response.statuses.iter().map(|status| &status.current_limit).collect();
     let user = limits[0].as_ref().unwrap();
     assert_eq!((&*user.name, user.requests_per_unit, user.unit()), ("user", 3, Unit::Hour));
     assert!(limits[1].is_none());
     // A period of 90 s is no unit.
     assert_eq!(limits[2].as_ref().unwrap().unit(), Unit::Unknown);
-    assert_eq!(answer.statuses[0].duration_until_reset.unwrap().seconds, 3600);
-    let policies = header(&answer, "RateLimit-Policy").unwrap();
+    assert_eq!(response.statuses[0].duration_until_reset.unwrap().seconds, 3600);
+    let policies = header(&response, "RateLimit-Policy").unwrap();
     assert_eq!(policies, "\"user\";q=3;w=3600, \"tenant\";q=10;w=90");
     // A denied one says when to retry, an allowed one when all units are back.
-    gateway.ask(&[hits(of("tenant", "t"), 9)]).await;
-    let denied = gateway.ask(&[of("user", "u"), of("tenant", "t")]).await;
+    gateway.check(&[hits(of("tenant", "t"), 9)]).await;
+    let denied = gateway.check(&[of("user", "u"), of("tenant", "t")]).await;
     let waits = denied.statuses.iter().map(|one| one.duration_until_reset.unwrap().seconds);
     assert_eq!(waits.collect::<Vec<_>>(), [3600, 9]);
-    // No retry helps here, yet Envoy answers with 429.
-    let never = gateway.ask(&[hits(of("user", "u"), 4)]).await;
+    // No retry helps here, yet Envoy responds with 429.
+    let never = gateway.check(&[hits(of("user", "u"), 4)]).await;
     let body: serde_json::Value = serde_json::from_slice(&never.raw_body).unwrap();
     assert_eq!((&body["status"], &body["title"]), (&429.into(), &"Too Many Requests".into()));
     assert!(body["detail"].as_str().unwrap().starts_with("This request costs more"), "{body}");
-    let large = gateway.ask(&[of("large", "l")]).await;
+    let large = gateway.check(&[of("large", "l")]).await;
     let large = &large.statuses[0];
-    let shown = (large.current_limit.as_ref().unwrap().requests_per_unit, large.limit_remaining);
-    assert_eq!(shown, (u32::MAX, u32::MAX));
-    gateway.ask(&[hits(of("user", "u"), 2)]).await;
-    let denied = gateway.ask(&[of("user", "u")]).await;
+    let large = (large.current_limit.as_ref().unwrap().requests_per_unit, large.limit_remaining);
+    assert_eq!(large, (u32::MAX, u32::MAX));
+    gateway.check(&[hits(of("user", "u"), 2)]).await;
+    let denied = gateway.check(&[of("user", "u")]).await;
     assert_eq!(header(&denied, "Retry-After"), Some("3600"));
     assert_eq!(header(&denied, "Content-Type"), Some("application/problem+json"));
     let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
@@ -113,8 +116,8 @@ async fn hits_of_a_descriptor_come_before_those_of_the_request() {
         (vec![hits(user(), u64::MAX), user()], 0, vec![(false, 1), (false, 1)]),
     ];
     for (descriptors, hits, expected) in table {
-        let answer = gateway.try_ask(&descriptors, hits).await.unwrap();
-        assert_eq!(left(&answer), expected, "{descriptors:?} {hits}");
+        let response = gateway.try_check(&descriptors, hits).await.unwrap();
+        assert_eq!(left(&response), expected, "{descriptors:?} {hits}");
     }
     assert_eq!(server.calls("rl.refund").await, 2);
 }
@@ -123,13 +126,13 @@ async fn hits_of_a_descriptor_come_before_those_of_the_request() {
 async fn reported_cost_above_the_limit_denies_the_next_request_until_it_is_paid() {
     let (server, gateway) = started(LIMITS).await;
     let model = || of("model", "m");
-    assert_eq!(left(&gateway.ask(&[hits(model(), 0)]).await), [(true, 100)]);
-    assert!(is_ok(&gateway.ask(&[hits(model(), 250)]).await));
-    assert!(!is_ok(&gateway.ask(&[hits(model(), 0)]).await));
-    assert!(!is_ok(&gateway.ask(&[model()]).await));
+    assert_eq!(left(&gateway.check(&[hits(model(), 0)]).await), [(true, 100)]);
+    assert!(is_ok(&gateway.check(&[hits(model(), 250)]).await));
+    assert!(!is_ok(&gateway.check(&[hits(model(), 0)]).await));
+    assert!(!is_ok(&gateway.check(&[model()]).await));
     assert_eq!(server.calls("rl.charge").await, 1);
     server.advance(Duration::from_secs(4 * 3600)).await;
-    assert_eq!(left(&gateway.ask(&[model()]).await), [(true, 99)]);
+    assert_eq!(left(&gateway.check(&[model()]).await), [(true, 99)]);
 }
 
 #[tokio::test]
@@ -144,32 +147,32 @@ async fn unlimited_denied_shadow_and_replaced_limits_of_envoys_form() {
 ",
     )
     .await;
-    let answer = gateway.ask(&[of("free", "x"), of("vip", "v"), of("user", "u")]).await;
-    assert_eq!(left(&answer), [(true, u32::MAX), (true, 4), (true, 0)]);
-    assert!(answer.statuses[2].current_limit.is_none());
+    let response = gateway.check(&[of("free", "x"), of("vip", "v"), of("user", "u")]).await;
+    assert_eq!(left(&response), [(true, u32::MAX), (true, 4), (true, 0)]);
+    assert!(response.statuses[2].current_limit.is_none());
     let calls = async || server.calls("rl.fixed").await + server.calls("rl.all").await;
     let before = calls().await;
-    let denied = gateway.ask(&[of("none", "x"), of("user", "u")]).await;
+    let denied = gateway.check(&[of("none", "x"), of("user", "u")]).await;
     assert_eq!(left(&denied), [(false, 0), (true, 0)]);
     assert_eq!(denied.statuses[0].current_limit.as_ref().unwrap().unit(), Unit::Minute);
     assert!(!denied.raw_body.is_empty());
     // No hits are not too many, with the configured limit and with one that the descriptor brings.
     let own = with_limit(of("none", "x"), 0, Unit::Minute.into());
     for none in [hits(of("none", "x"), 0), hits(own, 0), back(hits(of("none", "x"), 0))] {
-        let answer = gateway.ask(&[none]).await;
-        assert_eq!((is_ok(&answer), left(&answer)), (true, vec![(true, 0)]));
-        assert_eq!(answer.statuses[0].current_limit.as_ref().unwrap().requests_per_unit, 0);
-        assert!(answer.raw_body.is_empty());
+        let response = gateway.check(&[none]).await;
+        assert_eq!((is_ok(&response), left(&response)), (true, vec![(true, 0)]));
+        assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().requests_per_unit, 0);
+        assert!(response.raw_body.is_empty());
     }
     assert_eq!(calls().await, before);
     for (user, shadow) in [(8, 0), (7, 0)] {
-        let answer = gateway.ask(&[of("shadow", "s"), of("user", "u")]).await;
-        assert_eq!(left(&answer), [(true, shadow), (true, user)]);
+        let response = gateway.check(&[of("shadow", "s"), of("user", "u")]).await;
+        assert_eq!(left(&response), [(true, shadow), (true, user)]);
     }
     server.run(&["DEL", "rl:shadow:api|fixed-3600s|s"]).await;
     server.run(&["LPUSH", "rl:shadow:api|fixed-3600s|s", "of another program"]).await;
-    let answer = gateway.ask(&[of("shadow", "s"), of("user", "u")]).await;
-    assert_eq!(left(&answer), [(true, 0), (true, 6)]);
+    let response = gateway.check(&[of("shadow", "s"), of("user", "u")]).await;
+    assert_eq!(left(&response), [(true, 0), (true, 6)]);
     assert!(gateway.metrics.text().contains(r#"reason="rejected"} 1"#));
 }
 
@@ -178,15 +181,15 @@ async fn banned_caller_is_over_the_limit() {
     let limits = "limits:\n- {match: {user: '*'}, policy: users, default: FIXED 9 1h}\n";
     let (server, gateway) = started(limits).await;
     server.run(&["RL.POLICY", "SET", "users", "BLOCK", "FIXED", "9", "1h"]).await;
-    let denied = gateway.ask(&[of("user", "u")]).await;
+    let denied = gateway.check(&[of("user", "u")]).await;
     assert_eq!(left(&denied), [(false, 0)]);
     assert_eq!((is_ok(&denied), header(&denied, "Retry-After")), (false, None));
     let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
     // Envoy turns it into 429.
     assert_eq!((&body["status"], &body["title"]), (&429.into(), &"Too Many Requests".into()));
     assert_eq!(body["detail"], "This caller is blocked.");
-    let shown = gateway.metrics.text();
-    assert!(shown.contains(r#"rule="users",outcome="banned"} 1"#), "{shown}");
+    let metrics = gateway.metrics.text();
+    assert!(metrics.contains(r#"rule="users",outcome="banned"} 1"#), "{metrics}");
 }
 
 #[tokio::test]
@@ -198,32 +201,32 @@ async fn keys_of_a_cluster_have_the_tag_of_their_value() {
     // Keys of one tag are one call; those of two would be refused by the server.
     let one = [of("user", "a"), of("tenant", "a")];
     let two = [of("user", "a"), of("tenant", "b")];
-    for (asked, expected) in [(&one, [2, 9]), (&two, [1, 9]), (&one, [0, 8])] {
-        let answer = gateway.ask(asked).await;
-        assert_eq!(left(&answer), expected.map(|left| (true, left)));
+    for (descriptors, expected) in [(&one, [2, 9]), (&two, [1, 9]), (&one, [0, 8])] {
+        let response = gateway.check(descriptors).await;
+        assert_eq!(left(&response), expected.map(|left| (true, left)));
     }
-    // A row that was not asked takes nothing.
-    assert_eq!(left(&gateway.ask(&two).await), [(false, 0), (true, 0)]);
-    assert_eq!(left(&gateway.ask(&two[1..]).await), [(true, 8)]);
+    // A row that was not checked takes nothing.
+    assert_eq!(left(&gateway.check(&two).await), [(false, 0), (true, 0)]);
+    assert_eq!(left(&gateway.check(&two[1..]).await), [(true, 8)]);
     assert_eq!(server.calls("rl.all").await, 2);
-    // A rule without costs is asked last, because what it counts cannot be given back.
+    // A rule without costs is checked last, because what it counts cannot be given back.
     let login = |tenant| [of("login", "a"), of("tenant", tenant)];
-    assert_eq!(left(&gateway.ask(&login("d")).await), [(true, 0), (true, 9)]);
-    assert_eq!(left(&gateway.ask(&login("d")).await), [(false, 0), (true, 8)]);
+    assert_eq!(left(&gateway.check(&login("d")).await), [(true, 0), (true, 9)]);
+    assert_eq!(left(&gateway.check(&login("d")).await), [(false, 0), (true, 8)]);
     assert_eq!(server.calls("rl.backoff").await, 2);
     // Its denial refunds what the others took.
-    assert_eq!(left(&gateway.ask(&[of("tenant", "d")]).await), [(true, 8)]);
+    assert_eq!(left(&gateway.check(&[of("tenant", "d")]).await), [(true, 8)]);
 }
 
 #[tokio::test]
 async fn limit_of_a_descriptor_replaces_the_configured_one() {
     let (_server, gateway) = started(LIMITS).await;
     let own = |unit: Unit| with_limit(of("user", "u"), 1, unit.into());
-    assert!(is_ok(&gateway.ask(&[own(Unit::Hour)]).await));
-    let denied = gateway.ask(&[own(Unit::Hour)]).await;
+    assert!(is_ok(&gateway.check(&[own(Unit::Hour)]).await));
+    let denied = gateway.check(&[own(Unit::Hour)]).await;
     assert!(!is_ok(&denied));
     assert_eq!(denied.statuses[0].current_limit.as_ref().unwrap().unit(), Unit::Hour);
-    let unknown = gateway.try_ask(&[own(Unit::Unknown)], 0).await;
+    let unknown = gateway.try_check(&[own(Unit::Unknown)], 0).await;
     assert_eq!(unknown.unwrap_err(), Status::InvalidArgument);
 }
 
@@ -232,7 +235,7 @@ async fn unknown_domain_and_descriptor_are_ok_without_a_call() {
     let (server, gateway) = started(LIMITS).await;
     let unknown = gateway.send(request("other", &[of("user", "u")], 0)).await.unwrap();
     assert_eq!((is_ok(&unknown), left(&unknown)), (true, vec![(true, 0)]));
-    let unmatched = gateway.ask(&[of("colour", "red")]).await;
+    let unmatched = gateway.check(&[of("colour", "red")]).await;
     assert_eq!((is_ok(&unmatched), left(&unmatched)), (true, vec![(true, 0)]));
     assert_eq!(server.calls("rl.fixed").await, 0);
 }
@@ -257,23 +260,23 @@ async fn requests_beyond_the_bounds_are_denied_and_counted() {
     // A message of more than 4 MiB is not read.
     let large = request("api", &[of("user", &"v".repeat(4_200_000))], 0);
     assert_eq!(gateway.send(large).await.unwrap_err(), Status::InvalidArgument);
-    let shown = gateway.metrics.text();
+    let metrics = gateway.metrics.text();
     for (reason, count) in [("invalid", 6), ("too_many_limits", 1)] {
         let line = format!(r#"refused_total{{protocol="grpc",reason="{reason}"}} {count}"#);
-        assert!(shown.contains(&line), "{line}:\n{shown}");
+        assert!(metrics.contains(&line), "{line}:\n{metrics}");
     }
     assert_eq!(server.calls("rl.all").await + server.calls("rl.fixed").await, 0);
-    assert!(is_ok(&gateway.ask(&rows[..16]).await));
+    assert!(is_ok(&gateway.check(&rows[..16]).await));
 }
 
 #[tokio::test]
 async fn large_metadata_of_a_call_does_not_lift_the_limits() {
     let (_server, gateway) = started(LIMITS).await;
     for allowed in [true, true, true, false] {
-        let mut asked = Request::new(request("api", &[of("user", "u")], 0));
+        let mut call = Request::new(request("api", &[of("user", "u")], 0));
         // Envoy's tracers pass on a field that the client chooses.
-        asked.metadata_mut().insert("tracestate", "a".repeat(60 * 1024).parse().unwrap());
-        let answer = gateway.client.clone().should_rate_limit(asked).await.unwrap();
-        assert_eq!(is_ok(answer.get_ref()), allowed);
+        call.metadata_mut().insert("tracestate", "a".repeat(60 * 1024).parse().unwrap());
+        let response = gateway.client.clone().should_rate_limit(call).await.unwrap();
+        assert_eq!(is_ok(response.get_ref()), allowed);
     }
 }

@@ -5,4 +5,4 @@ mod gateway;
 mod limits;
 #[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
 mod server;
-mod without_answer;
+mod without_reply;

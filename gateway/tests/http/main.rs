@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use wire::{Reply, get};
+use wire::{Response, get};
 
 const FILE: &str = "domain: web
 http:
@@ -56,7 +56,7 @@ impl Served {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("web.yaml");
         std::fs::write(&file, FILE).expect("a file");
-        // A busy machine must not make Redis seem away.
+        // A busy machine must not make Redis seem down.
         let timeout = Duration::from_secs(10);
         let options = Options::default().timeout(timeout);
         let limiter = Limiter::with_options(redis.client(), options).expect("a limiter");
@@ -77,7 +77,7 @@ impl Served {
     }
 }
 
-async fn check(port: u16, path: &str, target: &str) -> Reply {
+async fn check(port: u16, path: &str, target: &str) -> Response {
     let fields = [
         ("X-Forwarded-Uri", target),
         ("X-Forwarded-For", "203.0.113.9"),
@@ -87,44 +87,47 @@ async fn check(port: u16, path: &str, target: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn check_answers_by_the_decision() {
+async fn check_responds_by_the_decision() {
     let mut served = Served::start().await;
     let port = served.port;
     for left in ["2", "1", "0"] {
         // Another spelling of the path meets the same limit.
-        let reply = check(port, "/check/web?on_error=allow", "/x/%2e%2e/%61?b=c").await;
-        assert_eq!(reply.status, 200);
-        assert!(reply.field("ratelimit").contains(&format!("\"each\";r={left};")));
-        assert!(reply.field("ratelimit-policy").starts_with("\"each\";q=3"));
+        let response = check(port, "/check/web?on_error=allow", "/x/%2e%2e/%61?b=c").await;
+        assert_eq!(response.status, 200);
+        assert!(response.field("ratelimit").contains(&format!("\"each\";r={left};")));
+        assert!(response.field("ratelimit-policy").starts_with("\"each\";q=3"));
     }
     for (path, status) in [("/check/web", 429), ("/check403/web", 403)] {
-        let reply = check(port, path, "/a").await;
-        assert_eq!(reply.status, status);
-        let problem: serde_json::Value = serde_json::from_str(&reply.body).expect("JSON");
+        let response = check(port, path, "/a").await;
+        assert_eq!(response.status, status);
+        let problem: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
         assert_eq!(problem["status"], status, "{path}");
-        assert!((1..=3_600).contains(&reply.field("retry-after").parse::<u64>().unwrap()));
-        assert!(reply.body.contains(r#""violated-policies":["each"]"#), "{}", reply.body);
+        assert!((1..=3_600).contains(&response.field("retry-after").parse::<u64>().unwrap()));
+        assert!(response.body.contains(r#""violated-policies":["each"]"#), "{}", response.body);
     }
     // No retry helps here, yet the status is that of a denial.
     served.redis.run(&["RL.POLICY", "SET", "large", "FIXED", "1", "1h"]).await;
     for (path, status) in [("/check/web", 429), ("/check403/web", 403)] {
-        let reply = get(port, path, &[&FIELDS[..], &[("X-Large", "a")]].concat()).await;
-        let problem: serde_json::Value = serde_json::from_str(&reply.body).expect("JSON");
-        assert_eq!((reply.status, &problem["status"]), (status, &status.into()), "{reply:?}");
+        let response = get(port, path, &[&FIELDS[..], &[("X-Large", "a")]].concat()).await;
+        let problem: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+        assert_eq!((response.status, &problem["status"]), (status, &status.into()), "{response:?}");
         assert!(problem["detail"].as_str().expect("a text").starts_with("This request costs more"));
     }
     served.redis.end();
-    let away = check(port, "/check/web", "/strict").await;
-    let problem: serde_json::Value = serde_json::from_str(&away.body).expect("JSON");
-    assert_eq!((away.status, &problem["status"]), (503, &503.into()));
+    let unavailable = check(port, "/check/web", "/strict").await;
+    let problem: serde_json::Value = serde_json::from_str(&unavailable.body).expect("JSON");
+    assert_eq!((unavailable.status, &problem["status"]), (503, &503.into()));
     assert_eq!(check(port, "/check/web", "/loose").await.status, 200);
-    let shown = get(port, "/metrics", &[]).await.body;
+    let metrics = get(port, "/metrics", &[]).await.body;
     for line in [
         r#"requests_total{domain="web",rule="each",outcome="denied"} 2"#,
         r#"degraded_total{domain="web",rule="strict"} 1"#,
         r#"latency_seconds_count{protocol="http"} 9"#,
     ] {
-        assert!(shown.contains(&format!("redis_throttle_gateway_{line}\n")), "{line}:\n{shown}");
+        assert!(
+            metrics.contains(&format!("redis_throttle_gateway_{line}\n")),
+            "{line}:\n{metrics}"
+        );
     }
     served.end().await;
 }
@@ -134,14 +137,14 @@ async fn banned_caller_is_forbidden() {
     let served = Served::start().await;
     served.redis.run(&["RL.POLICY", "SET", "callers", "BLOCK", "FIXED", "9", "1h"]).await;
     for path in ["/check/web", "/check403/web"] {
-        let reply = get(served.port, path, &[&FIELDS[..], &[("X-User", "eve")]].concat()).await;
-        let problem: serde_json::Value = serde_json::from_str(&reply.body).expect("JSON");
-        assert_eq!((reply.status, &problem["title"]), (403, &"Forbidden".into()), "{path}");
-        assert_eq!(reply.field("retry-after"), "");
+        let response = get(served.port, path, &[&FIELDS[..], &[("X-User", "eve")]].concat()).await;
+        let problem: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+        assert_eq!((response.status, &problem["title"]), (403, &"Forbidden".into()), "{path}");
+        assert_eq!(response.field("retry-after"), "");
     }
-    let shown = get(served.port, "/metrics", &[]).await.body;
+    let metrics = get(served.port, "/metrics", &[]).await.body;
     let line = r#"requests_total{domain="web",rule="caller",outcome="banned"} 2"#;
-    assert!(shown.contains(line), "{shown}");
+    assert!(metrics.contains(line), "{metrics}");
     served.end().await;
 }
 
@@ -160,15 +163,15 @@ async fn other_requests_are_refused() {
     assert_ne!(get(port, "/check/web", &vec![("X-A", "b"); 1_000]).await.status, 431);
     let long = "a".repeat(70_000);
     assert_eq!(get(port, "/check/web", &[("X-A", &long)]).await.status, 431);
-    let shown = get(port, "/metrics", &[]).await.body;
+    let metrics = get(port, "/metrics", &[]).await.body;
     let line = r#"refused_total{protocol="http",reason="unknown_domain"} 2"#;
-    assert!(shown.contains(line), "{shown}");
-    assert!(!shown.contains("other"), "{shown}");
+    assert!(metrics.contains(line), "{metrics}");
+    assert!(!metrics.contains("other"), "{metrics}");
     served.end().await;
 }
 
 #[tokio::test]
-async fn refused_head_has_its_answer_before_the_connection_ends() {
+async fn refused_head_gets_its_response_before_the_connection_ends() {
     let served = Served::start().await;
     // The gateway refuses them before it has read everything.
     for field in ["X-A: b\r\n".repeat(5_000), format!("X-A: {}\r\n", "b".repeat(500_000))] {
@@ -189,7 +192,7 @@ async fn connection_ends_after_a_request_with_a_body() {
     let head = "GET /healthcheck HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n";
     stream.write_all(head.as_bytes()).await.expect("room for the head");
     let mut first = [0; 9];
-    stream.read_exact(&mut first).await.expect("an answer before the body");
+    stream.read_exact(&mut first).await.expect("a response before the body");
     stream.write_all(&[b'a'; 300_000]).await.expect("a body that is taken");
     let mut read = String::new();
     stream.read_to_string(&mut read).await.expect("an end without a reset");

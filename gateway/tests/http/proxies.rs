@@ -10,13 +10,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Served;
 use super::server::until;
-use super::wire::{Reply, send};
+use super::wire::{Response, send};
 
-/// The lines of a snippet that pass requests while the gateway is away, and their replacement.
+/// The lines of a snippet that pass requests while the gateway is down, and their replacement.
 type Closing = &'static [(&'static str, &'static str)];
 
 const NGINX_CLOSED: Closing = &[("error_page 502 504 = @open;", "")];
-const CADDY_CLOSED: Closing = &[("reverse_proxy @away 127.0.0.1:3000", "respond @away 503")];
+const CADDY_CLOSED: Closing = &[("reverse_proxy @down 127.0.0.1:3000", "respond @down 503")];
 const HAPROXY_CLOSED: Closing = &[("-m int 200 0 }", "-m int 200 }")];
 
 #[tokio::test]
@@ -43,11 +43,11 @@ async fn keeps_the_limits(program: &str, closed: Closing) {
     let open = Proxy::start(program, served.port, &[]).await;
     let shut = Proxy::start(program, served.port, closed).await;
     for left in ["\"each\";r=2;", "\"each\";r=1;", "\"each\";r=0;"] {
-        let reply = open.get("/a?b=c").await;
-        assert_eq!((reply.status, &*reply.body), (200, "GET /a?b=c 0"), "{program}");
+        let response = open.get("/a?b=c").await;
+        assert_eq!((response.status, &*response.body), (200, "GET /a?b=c 0"), "{program}");
         // Caddy passes on only the fields of a denial.
         let field = if program == "caddy" { "" } else { left };
-        assert!(reply.field("ratelimit").contains(field), "{reply:?}");
+        assert!(response.field("ratelimit").contains(field), "{response:?}");
     }
     let denied = open.get("/a?on_error=allow").await;
     assert_eq!(denied.status, 429, "{program}");
@@ -55,8 +55,8 @@ async fn keeps_the_limits(program: &str, closed: Closing) {
     assert!(denied.field("ratelimit").contains("\"each\";r=0;"), "{denied:?}");
     // The proxy replaces what its client says about the request.
     let forged = [("X-Forwarded-Uri", "/other"), ("X-Forwarded-For", "198.51.100.1")];
-    let reply = send(open.port, ("GET", "/a"), &forged, "").await.unwrap();
-    assert_eq!(reply.status, 429, "{program}");
+    let response = send(open.port, ("GET", "/a"), &forged, "").await.unwrap();
+    assert_eq!(response.status, 429, "{program}");
     let posted = send(open.port, ("POST", "/post"), &[], "body").await.unwrap();
     assert_eq!((posted.status, &*posted.body), (200, "POST /post 4"), "{program}");
     keeps_the_limits_of_odd_requests(program, &open).await;
@@ -71,15 +71,15 @@ async fn keeps_the_limits(program: &str, closed: Closing) {
     assert_eq!(open.get("/loose").await.status, 200, "{program}");
 
     served.end().await;
-    assert_eq!(open.get("/away").await.status, 200, "{program}");
-    assert_eq!(shut.get("/away").await.status, 503, "{program}");
+    assert_eq!(open.get("/down").await.status, 200, "{program}");
+    assert_eq!(shut.get("/down").await.status, 503, "{program}");
 }
 
 /// Sends requests by which a client might leave a limit, or end the proxy.
 async fn keeps_the_limits_of_odd_requests(program: &str, open: &Proxy) {
     let with = async |target: &str, fields: &[(&str, &str)]| {
-        let reply = send(open.port, ("GET", target), fields, "").await;
-        reply.unwrap_or_else(|| panic!("{program} gave no answer to {} fields", fields.len()))
+        let response = send(open.port, ("GET", target), fields, "").await;
+        response.unwrap_or_else(|| panic!("{program} sent no response to {} fields", fields.len()))
     };
     let named = [("X-User", "ann")];
     let statuses = [with("/b", &named).await.status, with("/c", &named).await.status];
@@ -143,7 +143,7 @@ async fn keeps_the_limits_of_odd_requests(program: &str, open: &Proxy) {
     assert_eq!(with("/after", &[]).await.status, 200, "{program}");
 }
 
-/// A running proxy in front of an application that answers with the request's method, target and
+/// A running proxy in front of an application that responds with the request's method, target and
 /// number of bytes.
 struct Proxy {
     port: u16,
@@ -164,13 +164,13 @@ impl Proxy {
         let log = fs::File::create(folder.path().join("log")).expect("a log");
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         let proxy = Self { port, process: process.expect(program), folder };
-        let answers = async || send(port, ("GET", "/start"), &[], "").await.is_some();
-        until("the proxy answers", answers).await;
+        let responds = async || send(port, ("GET", "/start"), &[], "").await.is_some();
+        until("the proxy responds", responds).await;
         proxy
     }
 
-    async fn get(&self, target: &str) -> Reply {
-        send(self.port, ("GET", target), &[], "").await.expect("an answer")
+    async fn get(&self, target: &str) -> Response {
+        send(self.port, ("GET", target), &[], "").await.expect("a response")
     }
 }
 
@@ -197,7 +197,7 @@ impl Ports {
             assert!(text.contains(old), "{name} has no {old}");
             text = text.replace(old, new);
         }
-        // A busy machine must not make the gateway seem away.
+        // A busy machine must not make the gateway seem down.
         text = text.replace("2s", "10s").replace("timeout = 5000", "timeout = 30000");
         let at = |port: u16| format!("127.0.0.1:{port}");
         text.replace("127.0.0.1:8080", &at(self.gateway))
@@ -216,12 +216,12 @@ fn written(folder: &Path, name: &str, text: &str) -> PathBuf {
 
 fn nginx(folder: &Path, ports: &Ports, replaced: Closing) -> Command {
     written(folder, "limits.conf", &ports.snippet("nginx.conf", replaced));
-    let shown = folder.display();
+    let path = folder.display();
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-    let paths = kinds.map(|kind| format!("{kind}_temp_path {shown}/{kind};"));
+    let paths = kinds.map(|kind| format!("{kind}_temp_path {path}/{kind};"));
     let text = format!(
-        "daemon off; pid {shown}/pid; error_log stderr; events {{}} http {{ access_log off; {} \
-         include {shown}/limits.conf; }}",
+        "daemon off; pid {path}/pid; error_log stderr; events {{}} http {{ access_log off; {} \
+         include {path}/limits.conf; }}",
         paths.join(" "),
     );
     let mut command = Command::new("nginx");
@@ -260,14 +260,14 @@ async fn application() -> u16 {
     let port = listener.local_addr().expect("an address").port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(stream));
+            tokio::spawn(respond(stream));
         }
     });
     port
 }
 
-/// Answers one request.
-async fn answer(mut stream: tokio::net::TcpStream) -> Option<()> {
+/// Responds to one request.
+async fn respond(mut stream: tokio::net::TcpStream) -> Option<()> {
     let mut read = String::new();
     let (head, length) = loop {
         let mut bytes = [0; 4_096];

@@ -1,17 +1,17 @@
-//! Sends requests over a connection each, and reads the answers.
+//! Sends requests over a connection each, and reads the responses.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
-pub struct Reply {
+pub struct Response {
     pub status: u16,
     head: String,
     pub body: String,
 }
 
-impl Reply {
+impl Response {
     /// Returns the value of a field whose name is given in lower case; empty without one.
     pub fn field(&self, name: &str) -> String {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
@@ -20,17 +20,17 @@ impl Reply {
     }
 }
 
-pub async fn get(port: u16, target: &str, fields: &[(&str, &str)]) -> Reply {
-    send(port, ("GET", target), fields, "").await.expect("an answer")
+pub async fn get(port: u16, target: &str, fields: &[(&str, &str)]) -> Response {
+    send(port, ("GET", target), fields, "").await.expect("a response")
 }
 
-/// Sends a request; `None` without an answer.
+/// Sends a request; `None` without a response.
 pub async fn send(
     port: u16,
     (method, target): (&str, &str),
     fields: &[(&str, &str)],
     body: &str,
-) -> Option<Reply> {
+) -> Option<Response> {
     let mut text =
         format!("{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n");
     fields.iter().for_each(|(name, value)| text.push_str(&format!("{name}: {value}\r\n")));
@@ -45,5 +45,5 @@ pub async fn send(
     let text = String::from_utf8_lossy(&read);
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Reply { status, head: head.to_owned(), body: body.to_owned() })
+    Some(Response { status, head: head.to_owned(), body: body.to_owned() })
 }

@@ -1,4 +1,4 @@
-//! Authorities and certificates, made by openssl.
+//! Authorities and certificates, created by openssl.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,13 +30,13 @@ impl Folder {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// Makes the files `NAME.pem` and `NAME.key` of an authority.
+    /// Creates the files `NAME.pem` and `NAME.key` of an authority.
     pub fn authority(&self, name: &str) {
         let line = format!("req -x509 {KEY} -keyout {name}.key -out {name}.pem -days 2");
         self.openssl(&format!("{line} -subj /CN={name}"));
     }
 
-    /// Makes the files `NAME.pem` and `NAME.key` of a certificate for 127.0.0.1.
+    /// Creates the files `NAME.pem` and `NAME.key` of a certificate for 127.0.0.1.
     pub fn certificate(&self, name: &str, authority: &str) {
         let alternative = "-addext subjectAltName=IP:127.0.0.1";
         let line = format!("req {KEY} -keyout {name}.key -out {name}.csr -subj /CN={name}");

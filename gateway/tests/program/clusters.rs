@@ -5,7 +5,7 @@ use tokio::net::TcpListener;
 
 use crate::server::{Server, until};
 use crate::started::Gateway;
-use crate::wire::ask;
+use crate::wire::get_from;
 
 const TWO_LIMITS: &str = "domain: two
 http:
@@ -17,11 +17,11 @@ limits:
 const HINT: &str = "for a node of a cluster, pass --cluster";
 
 #[tokio::test]
-async fn one_node_needs_the_argument_which_the_log_says() {
+async fn one_node_needs_the_argument_that_the_log_names() {
     let server = Server::cluster_of_one().await;
     let status = async |gateway: &Gateway| {
         let fields = [("x-user", "a"), ("x-tenant", "b")];
-        ask(gateway.http(), "/check/two", &fields).await[9..12].to_owned()
+        get_from(gateway.http(), "/check/two", &fields).await[9..12].to_owned()
     };
     let alone = start(&server.url(), &[]).await;
     for _ in 0..5 {

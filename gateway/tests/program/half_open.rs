@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::server::Server;
 use crate::started::Gateway;
-use crate::wire::{allows, ask, channel};
+use crate::wire::{allows, channel, get_from};
 
 /// The places of a listener.
 const PLACES: usize = 4_096;
@@ -31,9 +31,9 @@ async fn half_open_connections_keep_out_neither_health_nor_checks() {
     let server = Server::start().await;
     let gateway = Gateway::start(&server.url(), &["--timeout-ms", "60000"]);
     let halves = half_open(gateway.http(), b"GET /check/api HTTP/1.1\r\nHost:").await;
-    let well = ask(gateway.http(), "/healthcheck", &[]).await;
+    let well = get_from(gateway.http(), "/healthcheck", &[]).await;
     assert!(well.starts_with("HTTP/1.1 200 "), "{well}");
-    let checked = ask(gateway.http(), "/check/api", &[("X-User", "a")]).await;
+    let checked = get_from(gateway.http(), "/check/api", &[("X-User", "a")]).await;
     assert!(checked.starts_with("HTTP/1.1 200 "), "{checked}");
     let grpc = channel(TcpStream::connect(gateway.grpc()).await.unwrap()).await.unwrap();
     assert!(allows(grpc).await.unwrap());

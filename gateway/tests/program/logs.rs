@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 
 use crate::server::{Server, until};
 use crate::started::Gateway;
-use crate::wire::{TRACE, allows, ask, channel};
+use crate::wire::{TRACE, allows, channel, get_from};
 
 #[tokio::test]
 async fn refused_calls_are_logged_with_their_trace_and_a_bounded_rate() {
@@ -17,7 +17,8 @@ async fn refused_calls_are_logged_with_their_trace_and_a_bounded_rate() {
     server.run(&["ACL", "SETUSER", "gateway", "on", ">pw", "~*", "+@all", "-rl.fixed"]).await;
     let url = server.url().replace("redis://", "redis://gateway:pw@");
     let gateway = Gateway::start(&url, &["--timeout-ms", "1000"]);
-    let refused = ask(gateway.http(), "/check/api", &[("x-user", "a"), ("traceparent", TRACE)]);
+    let refused =
+        get_from(gateway.http(), "/check/api", &[("x-user", "a"), ("traceparent", TRACE)]);
     assert!(refused.await.starts_with("HTTP/1.1 200 "));
     let line = gateway.event("call_refused", 1).await;
     for (name, value) in [
@@ -30,10 +31,10 @@ async fn refused_calls_are_logged_with_their_trace_and_a_bounded_rate() {
     ] {
         assert_eq!(line[name], value, "{line}");
     }
-    let said = line["message"].as_str().unwrap();
-    assert!(said.contains("NOPERM") || said.contains("no permissions"), "{said}");
+    let message = line["message"].as_str().unwrap();
+    assert!(message.contains("NOPERM") || message.contains("no permissions"), "{message}");
     for _ in 0..200 {
-        ask(gateway.http(), "/check/api", &[("x-user", "a"), ("traceparent", "00-x")]).await;
+        get_from(gateway.http(), "/check/api", &[("x-user", "a"), ("traceparent", "00-x")]).await;
     }
     // The next line after a second has the number of those that were dropped.
     let shows_dropped = async || {
@@ -55,17 +56,17 @@ async fn refused_calls_are_logged_with_their_trace_and_a_bounded_rate() {
 }
 
 #[tokio::test]
-async fn server_away_and_back_are_logged_once_and_denials_are_not() {
+async fn outage_and_return_of_the_server_are_logged_once_and_denials_are_not() {
     let mut server = Server::start().await;
     let gateway = Gateway::start(&server.url(), &["--timeout-ms", "1000"]);
-    let check = async || ask(gateway.http(), "/check/api", &[("x-user", "secret")]).await;
+    let check = async || get_from(gateway.http(), "/check/api", &[("x-user", "secret")]).await;
     until("a check is denied", async || check().await.starts_with("HTTP/1.1 429 ")).await;
     server.end();
-    let is_away = async || {
+    let is_down = async || {
         check().await;
         !gateway.events("server_away").is_empty()
     };
-    until("the server is away", is_away).await;
+    until("the server is down", is_down).await;
     server.begin().await;
     gateway.event("server_back", 1).await;
     let all = gateway.lines();
@@ -73,12 +74,12 @@ async fn server_away_and_back_are_logged_once_and_denials_are_not() {
         all.iter().partition(|line| line["event"] == "client_warning");
     let named: Vec<_> = others.iter().map(|line| &line["event"]).collect();
     assert_eq!(named, ["configuration_loaded", "server_away", "server_back"], "{all:?}");
-    // The client logs the decisions that it made without the server.
+    // The client logs its decisions without the server.
     assert!(!warnings.is_empty(), "{all:?}");
     for line in warnings {
         assert_eq!(line["level"], "warning", "{line}");
-        let said = line["message"].as_str().unwrap();
-        assert!(said.contains(" calls decided without the server: "), "{said}");
+        let message = line["message"].as_str().unwrap();
+        assert!(message.contains(" calls decided without the server: "), "{message}");
     }
     assert!(!format!("{all:?}").contains("secret"));
 }
@@ -88,11 +89,14 @@ async fn server_away_and_back_are_logged_once_and_denials_are_not() {
 async fn outage_of_a_moment_is_logged() {
     let mut server = Server::start().await;
     let gateway = Gateway::start(&server.url(), &["--timeout-ms", "1000"]);
-    let check = async |user| ask(gateway.http(), "/check/api", &[("x-user", user)]).await;
+    let check = async |user| get_from(gateway.http(), "/check/api", &[("x-user", user)]).await;
     assert!(check("a").await.contains("\r\nratelimit: "));
     server.end();
-    let answer = check("b").await;
-    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("ratelimit: "), "{answer}");
+    let response = check("b").await;
+    assert!(
+        response.starts_with("HTTP/1.1 200 ") && !response.contains("ratelimit: "),
+        "{response}"
+    );
     server.begin().await;
     let line = gateway.event("server_away", 1).await;
     assert_eq!(line["level"], "error", "{line}");
@@ -122,8 +126,8 @@ async fn late_first_connection_is_not_an_absent_server() {
     let gateway = gateway.await.unwrap();
     assert_eq!(gateway.events("server_away"), [Value::Null; 0]);
     let denied = async || {
-        let answer = ask(gateway.http(), "/check/api", &[("x-user", "a")]).await;
-        answer.starts_with("HTTP/1.1 429 ")
+        let response = get_from(gateway.http(), "/check/api", &[("x-user", "a")]).await;
+        response.starts_with("HTTP/1.1 429 ")
     };
     until("the server denies", denied).await;
     assert_eq!(gateway.events("server_away"), [Value::Null; 0]);
@@ -140,7 +144,7 @@ async fn unread_log_stops_no_call() {
         std::fs::write(gateway.path(&format!("limits/{number}.yaml")), text).unwrap();
     }
     let refused = async || {
-        let metrics = ask(gateway.http(), "/metrics", &[]).await;
+        let metrics = get_from(gateway.http(), "/metrics", &[]).await;
         let line = "redis_throttle_gateway_reloads_total{outcome=\"refused\"} ";
         let (_, count) = metrics.split_once(line)?;
         count.lines().next()?.parse::<u64>().ok()
@@ -149,7 +153,7 @@ async fn unread_log_stops_no_call() {
         let before = refused().await;
         gateway.signal("HUP");
         until("it is refused", async || refused().await > before).await;
-        let answer = ask(gateway.http(), "/check/api", &[("x-user", "a")]).await;
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let response = get_from(gateway.http(), "/check/api", &[("x-user", "a")]).await;
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     }
 }

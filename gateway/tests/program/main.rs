@@ -27,7 +27,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn check_prints_commands_or_the_place_of_a_mistake() {
+fn check_prints_commands_or_the_place_of_an_invalid_word() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("api.yaml");
     std::fs::write(&file, LIMITS).unwrap();
@@ -41,7 +41,7 @@ fn check_prints_commands_or_the_place_of_a_mistake() {
     assert_eq!(bad.status.code(), Some(2));
     let place = format!("{}:6:", file.display());
     assert!(text(&bad.stderr).contains(&place), "{bad:?}");
-    // The running gateway says the same in its log.
+    // The running gateway logs the same.
     let words = ["--server", "redis://127.0.0.1:1", "--http", "127.0.0.1:0", "--log", "json"];
     let bad = run(&words, &file);
     assert_eq!(bad.status.code(), Some(2));
@@ -71,7 +71,7 @@ fn port_in_use_is_named() {
     let words = ["--server", "redis://127.0.0.1:1", "--http", &address, "--log", "text"];
     let ended = run(&words, folder.path());
     assert_eq!((ended.status.code(), text(&ended.stdout)), (Some(2), ""));
-    let said =
+    let message =
         format!("failed message=\"--http: cannot listen on {address}: Address already in use");
-    assert!(text(&ended.stderr).contains(&said), "{ended:?}");
+    assert!(text(&ended.stderr).contains(&message), "{ended:?}");
 }

@@ -14,14 +14,15 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::server::Server;
 use crate::started::{Gateway, LIMITS, program};
-use crate::wire::{allows, ask, call_without_message, channel};
+use crate::wire::{allows, call_without_message, channel, get_from};
 
 #[tokio::test]
 async fn sighup_reads_the_configuration_again() {
     let gateway = Gateway::start("redis://127.0.0.1:1", &[]);
     let status = async |domain: &str| {
-        let answer = ask(gateway.http(), &format!("/check/{domain}"), &[("x-user", "a")]).await;
-        answer[9..12].to_owned()
+        let response =
+            get_from(gateway.http(), &format!("/check/{domain}"), &[("x-user", "a")]).await;
+        response[9..12].to_owned()
     };
     assert_eq!([status("api").await, status("web").await], ["200", "404"]);
     let none = |metrics: &str| {
@@ -31,7 +32,7 @@ async fn sighup_reads_the_configuration_again() {
         };
         ["loaded", "refused"].into_iter().filter(line).collect::<Vec<_>>()
     };
-    let metrics = ask(gateway.http(), "/metrics", &[]).await;
+    let metrics = get_from(gateway.http(), "/metrics", &[]).await;
     assert_eq!(none(&metrics), ["loaded", "refused"]);
     fs::write(gateway.path("api.yaml"), LIMITS.replace("api", "web")).unwrap();
     gateway.signal("HUP");
@@ -45,7 +46,7 @@ async fn sighup_reads_the_configuration_again() {
     let place = format!("{}:2:9: ", gateway.path("limits/api.yaml").display());
     assert!(mistake["message"].as_str().unwrap().starts_with(&place), "{mistake}");
     assert_eq!(status("web").await, "200");
-    let metrics = ask(gateway.http(), "/metrics", &[]).await;
+    let metrics = get_from(gateway.http(), "/metrics", &[]).await;
     assert!(none(&metrics).is_empty(), "{metrics}");
     assert!(metrics.contains("redis_throttle_checks_total{"), "{metrics}");
 }
@@ -71,9 +72,10 @@ async fn sigterm_lets_calls_under_way_end_while_health_fails() {
     let slept = server.hang().await;
     let call = tokio::spawn(allows(channel.clone()));
     let address = gateway.http().to_owned();
-    // It lasts until the server answers again, which is after the connections are told to end.
-    let check = tokio::spawn(async move { ask(&address, "/check/two", &[("x-user", "a")]).await });
-    // The gateway reads a connection in order: when it answers these, it has the call.
+    // It lasts until the server replies again, which is after the connections begin to end.
+    let check =
+        tokio::spawn(async move { get_from(&address, "/check/two", &[("x-user", "a")]).await });
+    // The gateway reads a connection in order: when it responds to these, it has the call.
     let mut health = HealthClient::new(channel);
     let mut watched = Vec::new();
     // The last is that of envoyproxy/ratelimit.
@@ -89,17 +91,17 @@ async fn sigterm_lets_calls_under_way_end_while_health_fails() {
     gateway.signal("TERM");
     gateway.event("draining", 1).await;
     assert!(!call.is_finished() && !check.is_finished());
-    // A request that is complete within a second is answered.
+    // A request that is complete within a second gets a response.
     half.write_all(b"\r\n").await.unwrap();
-    let mut answer = String::new();
-    half.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    let mut response = String::new();
+    half.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
     for health in &mut watched {
         assert_eq!(health.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     }
     assert!(call.await.unwrap().unwrap());
-    let answer = check.await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let response = check.await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     slept.await.unwrap().unwrap();
     assert!(gateway.ended().await.success());
     assert!(gateway.events("calls_cut_off").is_empty());

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use crate::started::{Gateway, LIMITS, program};
 use crate::wire::{allows, channel, get};
 
-const AWAY: &str = "redis://127.0.0.1:1";
+const DOWN: &str = "redis://127.0.0.1:1";
 
 #[tokio::test]
 async fn both_listeners_serve_unix_sockets_and_remove_them() {
@@ -20,14 +20,14 @@ async fn both_listeners_serve_unix_sockets_and_remove_them() {
     // A socket is left if a program was killed.
     drop(UnixListener::bind(&http).unwrap());
     let words = [&grpc, &http].map(|path| format!("unix:{}", path.display()));
-    let mut gateway = Gateway::with(AWAY, &["--grpc", &words[0], "--http", &words[1]], &[]);
+    let mut gateway = Gateway::with(DOWN, &["--grpc", &words[0], "--http", &words[1]], &[]);
     assert_eq!(gateway.addresses, words);
     for path in [&grpc, &http] {
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o666, "{}", path.display());
     }
-    let answer = get(UnixStream::connect(&http).await.unwrap(), "/healthcheck", &[]).await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let response = get(UnixStream::connect(&http).await.unwrap(), "/healthcheck", &[]).await;
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     let channel = channel(UnixStream::connect(&grpc).await.unwrap()).await.unwrap();
     assert!(allows(channel).await.unwrap());
     gateway.signal("TERM");
@@ -39,7 +39,7 @@ async fn both_listeners_serve_unix_sockets_and_remove_them() {
 async fn socket_of_another_program_stays_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("grpc.sock");
-    let mut gateway = Gateway::with(AWAY, &["--grpc", &format!("unix:{}", path.display())], &[]);
+    let mut gateway = Gateway::with(DOWN, &["--grpc", &format!("unix:{}", path.display())], &[]);
     std::fs::remove_file(&path).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
     gateway.signal("TERM");
@@ -51,7 +51,7 @@ async fn socket_of_another_program_stays_at_the_end() {
 async fn peer_on_a_unix_socket_is_trusted_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("http.sock");
-    let gateway = Gateway::with(AWAY, &["--http", &format!("unix:{}", path.display())], &[]);
+    let gateway = Gateway::with(DOWN, &["--http", &format!("unix:{}", path.display())], &[]);
     let file = "domain: web
 http:
   trusted_proxies: [unix]
@@ -62,12 +62,12 @@ limits:
     std::fs::write(gateway.path("limits/web.yaml"), file).unwrap();
     gateway.signal("HUP");
     gateway.event("configuration_loaded", 2).await;
-    let ask = async |fields: &[(&str, &str)]| {
+    let check = async |fields: &[(&str, &str)]| {
         get(UnixStream::connect(&path).await.unwrap(), "/check/web", fields).await
     };
-    let answer = ask(&[("X-Forwarded-For", "203.0.113.9")]).await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let unknown = ask(&[]).await;
+    let response = check(&[("X-Forwarded-For", "203.0.113.9")]).await;
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    let unknown = check(&[]).await;
     assert!(unknown.starts_with("HTTP/1.1 400 "), "{unknown}");
 }
 
@@ -82,12 +82,12 @@ fn used_socket_and_other_files_stay() {
     for name in ["used", "file"] {
         let address = format!("unix:{}", at(name).display());
         let mut program = program();
-        program.args(["--server", AWAY, "--grpc", &address, "--http", &used, "--config"]);
+        program.args(["--server", DOWN, "--grpc", &address, "--http", &used, "--config"]);
         program.arg(at("api.yaml"));
         let ended = program.output().unwrap();
-        let said = String::from_utf8(ended.stderr).unwrap();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
         let text = format!("--grpc: cannot listen on {address}: Address already in use");
-        assert!(said.contains(&text), "{said}");
+        assert!(stderr.contains(&text), "{stderr}");
         assert!(at(name).exists());
     }
 }
@@ -99,7 +99,7 @@ fn soft_limit_of_open_files_is_raised_to_the_hard_one() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -S -n 128; exec \"$@\"", "sh"]);
     command.arg(program().get_program());
-    command.args(["--server", AWAY, "--http", "127.0.0.1:0", "--config"]);
+    command.args(["--server", DOWN, "--http", "127.0.0.1:0", "--config"]);
     let mut process = command.arg(folder.path()).stdout(Stdio::piped()).spawn().unwrap();
     let mut greeting = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut greeting).unwrap();

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::server::{Server, until};
 use crate::started::Gateway;
-use crate::wire::ask;
+use crate::wire::get_from;
 
 const FILE: &str = "domain: api
 http:
@@ -72,8 +72,8 @@ async fn slow_proxy(server: u16) -> String {
 async fn open(address: &str) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.unwrap();
     let mut client = h2::client::Builder::new();
-    // This crate counts small answers that come after their requests were reset, and would end the
-    // connection by itself after about 130 of them.
+    // This crate counts small responses that come after their requests were reset, and would end
+    // the connection by itself after about 130 of them.
     client.data_frame_budget(usize::MAX);
     let (requests, connection) = client.handshake(stream).await.unwrap();
     tokio::spawn(connection);
@@ -96,13 +96,13 @@ async fn send(
         .header("te", "trailers")
         .body(())
         .unwrap();
-    let (answer, mut body) = requests.clone().ready().await?.send_request(request, false)?;
+    let (response, mut body) = requests.clone().ready().await?.send_request(request, false)?;
     body.send_data([&[0], &length[..], &message].concat().into(), true)?;
-    Ok((answer, body))
+    Ok((response, body))
 }
 
-/// Sends a request and returns the answer.
-async fn answer_to(
+/// Sends a request and returns the response.
+async fn response_to(
     requests: &SendRequest<Bytes>,
     entry: (&str, &str),
 ) -> Result<RateLimitResponse, h2::Error> {
@@ -123,7 +123,7 @@ async fn reset_streams(requests: SendRequest<Bytes>, stopped: Arc<AtomicBool>) {
         for number in 0..4 {
             let requests = requests.clone();
             calls.spawn(async move {
-                let (_answer, mut body) = send(&requests, ("bad", "b")).await.unwrap();
+                let (_response, mut body) = send(&requests, ("bad", "b")).await.unwrap();
                 sleep(Duration::from_micros(500 * number)).await;
                 body.send_reset(Reason::CANCEL);
             });
@@ -172,7 +172,7 @@ fn spawn_storm(
 async fn aborted_requests_change_no_decision_of_others() {
     let server = Server::start().await;
     let url = slow_proxy(server.port).await;
-    // A busy machine must not make the server seem away.
+    // A busy machine must not make the server seem down.
     let words = ["--timeout-ms", "60000"];
     let gateway = tokio::task::spawn_blocking(move || Gateway::start(&url, &words)).await.unwrap();
     std::fs::write(gateway.path("api.yaml"), FILE).unwrap();
@@ -186,16 +186,16 @@ async fn aborted_requests_change_no_decision_of_others() {
         let user = number.to_string();
         let fields = [("x-good", &*user)];
         let (own, shared, checked) = tokio::join!(
-            answer_to(&own, ("good", &user)),
-            answer_to(&shared, ("good", &user)),
-            ask(gateway.http(), "/check/api", &fields),
+            response_to(&own, ("good", &user)),
+            response_to(&shared, ("good", &user)),
+            get_from(gateway.http(), "/check/api", &fields),
         );
         assert_eq!([own.unwrap().overall_code, shared.unwrap().overall_code], [1, 1]);
         assert!(checked.starts_with("HTTP/1.1 200 "), "{checked}");
     }
     stopped.store(true, Ordering::Relaxed);
     storm.join().unwrap();
-    let metrics = ask(gateway.http(), "/metrics", &[]).await;
+    let metrics = get_from(gateway.http(), "/metrics", &[]).await;
     let line =
         format!(r#"requests_total{{domain="api",rule="good",outcome="allowed"}} {}"#, 3 * CALLS);
     assert!(metrics.contains(&line), "{metrics}");

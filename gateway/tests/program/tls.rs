@@ -12,10 +12,10 @@ use tokio::time::timeout;
 use crate::certificates::{Folder, certificate};
 use crate::server::{Server, until};
 use crate::started::Gateway;
-use crate::wire::{allows, ask, channel, get};
+use crate::wire::{allows, channel, get, get_from};
 
-/// A server that is away; limits allow then.
-const AWAY: &str = "redis://127.0.0.1:1";
+/// A server that is down. Limits allow then.
+const DOWN: &str = "redis://127.0.0.1:1";
 
 fn start(folder: &Folder, client_ca: Option<&str>) -> Gateway {
     let (certificate, key) = (folder.text("server.pem"), folder.text("server.key"));
@@ -24,7 +24,7 @@ fn start(folder: &Folder, client_ca: Option<&str>) -> Gateway {
     if let Some(client_ca) = &client_ca {
         words.extend(["--tls-client-ca", client_ca]);
     }
-    Gateway::start(AWAY, &words)
+    Gateway::start(DOWN, &words)
 }
 
 /// Returns a certificate of the authority `ca`, for a server, in a folder.
@@ -41,8 +41,8 @@ fn mark(folder: &Folder, name: &str) {
     fs::write(folder.path(name), ["\u{feff}".as_bytes(), &text].concat()).unwrap();
 }
 
-/// Returns the certificate that a new connection sees.
-async fn seen(folder: &Folder, gateway: &Gateway) -> CertificateDer<'static> {
+/// Returns the certificate that a new connection gets.
+async fn presented(folder: &Folder, gateway: &Gateway) -> CertificateDer<'static> {
     let stream = folder.connect(gateway.http(), "http/1.1", "ca", None).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
@@ -54,8 +54,8 @@ async fn both_listeners_speak_tls_and_nothing_else() {
     ["server.pem", "server.key"].iter().for_each(|name| mark(&folder, name));
     let gateway = start(&folder, None);
     let stream = folder.connect(gateway.http(), "http/1.1", "ca", None).await.unwrap();
-    let answer = get(stream, "/check/api", &[("x-user", "a")]).await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let response = get(stream, "/check/api", &[("x-user", "a")]).await;
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     let stream = folder.connect(gateway.grpc(), "h2", "ca", None).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     assert!(allows(channel(stream).await.unwrap()).await.unwrap());
@@ -64,7 +64,7 @@ async fn both_listeners_speak_tls_and_nothing_else() {
     }
     // A check of a load balancer, which is not logged.
     drop(TcpStream::connect(gateway.http()).await.unwrap());
-    let plain = ask(gateway.http(), "/healthcheck", &[]).await;
+    let plain = get_from(gateway.http(), "/healthcheck", &[]).await;
     assert!(!plain.contains("HTTP/1.1"), "{plain}");
     let failed = gateway.event("handshake_failed", 3).await;
     assert_eq!((&failed["peer"], &failed["level"]), (&"127.0.0.1".into(), &"warning".into()));
@@ -124,17 +124,19 @@ async fn new_connections_see_the_changed_certificate() {
         symlink(file, link).unwrap();
     }
     let words = ["--tls-certificate", &linked[0], "--tls-key", &linked[1]];
-    let gateway = Gateway::start(AWAY, &words);
-    assert_eq!(seen(&folder, &gateway).await, old);
+    let gateway = Gateway::start(DOWN, &words);
+    assert_eq!(presented(&folder, &gateway).await, old);
     let stream = folder.connect(gateway.grpc(), "h2", "ca", None).await.unwrap();
     let earlier = channel(stream).await.unwrap();
     folder.replace("server", "next");
-    until("the change is seen", async || seen(&folder, &gateway).await == new).await;
+    until("the new certificate is in force", async || presented(&folder, &gateway).await == new)
+        .await;
     assert!(allows(earlier).await.unwrap());
     folder.certificate("third", "ca");
     let third = certificate(&folder.path("third.pem"));
     folder.replace("live/server", "third");
-    until("the change is seen", async || seen(&folder, &gateway).await == third).await;
+    until("the new certificate is in force", async || presented(&folder, &gateway).await == third)
+        .await;
 }
 
 #[tokio::test]
@@ -150,7 +152,7 @@ async fn bad_certificate_is_named_and_leaves_the_old_one() {
         "{file}: expected a certificate as PEM, found none; the old certificate stays in force"
     );
     assert_eq!(refused["message"], text);
-    assert_eq!(seen(&folder, &gateway).await, old);
+    assert_eq!(presented(&folder, &gateway).await, old);
     let stream = folder.connect(gateway.http(), "http/1.1", "ca", None).await.unwrap();
     let metrics = get(stream, "/metrics", &[]).await;
     let line = r#"redis_throttle_gateway_reloads_total{outcome="refused"}"#;
@@ -165,15 +167,16 @@ async fn key_that_is_a_fifo_stops_neither_reloads_nor_the_end() {
     let mut gateway = start(&folder, None);
     let becomes_a_fifo = || {
         fs::remove_file(folder.path("server.key")).unwrap();
-        let made = Command::new("mkfifo").arg(folder.path("server.key")).status();
-        assert!(made.unwrap().success());
+        let fifo = Command::new("mkfifo").arg(folder.path("server.key")).status();
+        assert!(fifo.unwrap().success());
     };
     becomes_a_fifo();
     let refused = gateway.event("certificate_refused", 1).await;
     let text = format!("{}: expected a file", folder.text("server.key"));
     assert!(refused["message"].as_str().unwrap().starts_with(&text), "{refused}");
     folder.replace("server", "next");
-    until("the change is seen", async || seen(&folder, &gateway).await == next).await;
+    until("the new certificate is in force", async || presented(&folder, &gateway).await == next)
+        .await;
     becomes_a_fifo();
     gateway.event("certificate_refused", 2).await;
     gateway.signal("TERM");
@@ -186,10 +189,10 @@ async fn program_refuses_certificates_that_it_cannot_use() {
     folder.certificate("other", "ca");
     fs::write(folder.path("api.yaml"), crate::started::LIMITS).unwrap();
     let at = |name: &str| folder.text(name);
-    let said = |certificate: &str, key: &str| {
+    let stderr_of = |certificate: &str, key: &str| {
         let (certificate, key, config) = (at(certificate), at(key), at("api.yaml"));
         let mut program = crate::started::program();
-        program.args(["--server", AWAY, "--http", "127.0.0.1:0", "--config", &config]);
+        program.args(["--server", DOWN, "--http", "127.0.0.1:0", "--config", &config]);
         program.args(["--tls-certificate", &certificate, "--tls-key", &key]);
         let ended = program.output().unwrap();
         assert_eq!(ended.status.code(), Some(2));
@@ -206,8 +209,8 @@ async fn program_refuses_certificates_that_it_cannot_use() {
         ),
     ];
     for (certificate, key, text) in table {
-        let said = said(certificate, key);
-        assert!(said.contains(&text), "{said}");
+        let stderr = stderr_of(certificate, key);
+        assert!(stderr.contains(&text), "{stderr}");
     }
 }
 
@@ -223,8 +226,8 @@ async fn server_with_tls_needs_a_certificate_of_a_known_authority() {
     let words = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--timeout-ms", "1000"];
     let trusting = Gateway::with(&url, &words, &[("SSL_CERT_FILE", &folder.text("ca.pem"))]);
     let denied = async || {
-        let answer = ask(trusting.http(), "/check/api", &[("x-user", "a")]).await;
-        answer.starts_with("HTTP/1.1 429 ")
+        let response = get_from(trusting.http(), "/check/api", &[("x-user", "a")]).await;
+        response.starts_with("HTTP/1.1 429 ")
     };
     until("the server denies", denied).await;
     folder.authority("other");

@@ -13,7 +13,7 @@ use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-/// Sends a request of HTTP/1.1 and returns the answer; what was read of it if it ends early.
+/// Sends a request of HTTP/1.1 and returns the response, or its beginning if it ends early.
 pub async fn get(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     target: &str,
@@ -28,7 +28,7 @@ pub async fn get(
 }
 
 /// Sends a request of HTTP/1.1 to an address.
-pub async fn ask(address: &str, target: &str, fields: &[(&str, &str)]) -> String {
+pub async fn get_from(address: &str, target: &str, fields: &[(&str, &str)]) -> String {
     get(TcpStream::connect(address).await.unwrap(), target, fields).await
 }
 
@@ -47,7 +47,7 @@ pub async fn channel(
 /// A trace as proxies send it.
 pub const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// Asks Envoy's service for the user `a`, with [`TRACE`]. Returns true if the request is allowed.
+/// Calls Envoy's service for the user `a`, with [`TRACE`]. Returns true if the request is allowed.
 pub async fn allows(channel: Channel) -> Result<bool, Status> {
     let entry = Entry { key: "user".to_owned(), value: "a".to_owned() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
@@ -55,8 +55,8 @@ pub async fn allows(channel: Channel) -> Result<bool, Status> {
     let message = RateLimitRequest { domain: "api".to_owned(), descriptors, hits_addend: 0 };
     let mut request = Request::new(message);
     request.metadata_mut().insert("traceparent", TRACE.parse().unwrap());
-    let answer = client::RateLimitServiceClient::new(channel).should_rate_limit(request).await?;
-    Ok(answer.into_inner().overall_code == 1)
+    let response = client::RateLimitServiceClient::new(channel).should_rate_limit(request).await?;
+    Ok(response.into_inner().overall_code == 1)
 }
 
 /// Begins a call of Envoy's service, and never sends its message.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::program::Program;
 use crate::server::{Server, free_port, until};
-use crate::wire::{Reply, get};
+use crate::wire::{Response, get};
 
 /// Texts of a file, each with its replacement.
 pub type Edits = &'static [(&'static str, &'static str)];
@@ -23,8 +23,8 @@ pub struct Changes {
     pub arguments: &'static [&'static str],
 }
 
-/// Makes a busy machine not seem away. Every limit is asked for at the server, as its clock may be
-/// frozen.
+/// Keeps the gateway from seeming down on a busy machine. The server decides every request, because
+/// its clock may be frozen.
 pub const PATIENT: Changes = Changes {
     envoy: &[("0.25s", "10s")],
     limits: &[],
@@ -124,12 +124,12 @@ impl Envoy {
     }
 
     /// Sends a request of a user.
-    pub async fn get(&self, path: &str, user: &str) -> Reply {
+    pub async fn get(&self, path: &str, user: &str) -> Response {
         get(self.program.port, path, &[("x-user", user)]).await
     }
 
     /// Sends a request of a user, whose response reports tokens.
-    pub async fn report(&self, path: &str, user: &str, tokens: &str) -> Reply {
+    pub async fn report(&self, path: &str, user: &str, tokens: &str) -> Response {
         get(self.program.port, path, &[("x-user", user), ("x-tokens", tokens)]).await
     }
 
@@ -140,8 +140,9 @@ impl Envoy {
     /// Returns a number of Envoy's statistics.
     pub async fn count(&self, name: &str) -> u64 {
         let target = format!("/stats?filter=^{}$", name.replace('.', "\\."));
-        let shown = get(self.admin, &target, &[]).await.body;
-        let number = shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let statistics = get(self.admin, &target, &[]).await.body;
+        let number =
+            statistics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         number.map_or(0, |number| number.parse().expect("a number"))
     }
 

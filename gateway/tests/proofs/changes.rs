@@ -1,4 +1,4 @@
-//! Changes while requests come in: none of them may lose an answer.
+//! Changes while requests come in: none of them may lose its decision.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::load::Load;
 use crate::server::{Server, until};
 
 #[tokio::test]
-async fn reload_under_load_loses_no_answer() {
+async fn reload_under_load_loses_no_decision() {
     let Some(chain) = Chain::start(UNDER_LOAD, 1).await else { return };
     let load = Load::start(chain.envoy.port());
     let file = chain.folder.path().join("limits.yaml");
@@ -27,8 +27,8 @@ async fn reload_under_load_loses_no_answer() {
         }
         let policy = format!("\"route_search.user\";q={burst};");
         let in_force = async || {
-            let reply = chain.envoy.get("/search", "probe").await;
-            reply.field("ratelimit-policy").starts_with(&policy)
+            let response = chain.envoy.get("/search", "probe").await;
+            response.field("ratelimit-policy").starts_with(&policy)
         };
         until("the file is in force", in_force).await;
     }
@@ -36,7 +36,7 @@ async fn reload_under_load_loses_no_answer() {
 }
 
 #[tokio::test]
-async fn rolling_restart_of_two_gateways_loses_no_answer() {
+async fn rolling_restart_of_two_gateways_loses_no_decision() {
     let Some(mut chain) = Chain::start(UNDER_LOAD, 2).await else { return };
     let load = Load::start(chain.envoy.port());
     for gateway in &mut chain.gateways {
@@ -50,7 +50,7 @@ async fn rolling_restart_of_two_gateways_loses_no_answer() {
 }
 
 #[tokio::test]
-async fn closing_old_connections_under_load_loses_no_answer() {
+async fn closing_old_connections_under_load_loses_no_decision() {
     let Some(program) = envoy_program() else { return };
     let redis = Server::start().await;
     let setup = Setup { connection_age: Duration::from_millis(50), ..Setup::default() };

@@ -36,7 +36,7 @@ impl Script {
         Self { process, printed }
     }
 
-    /// Returns the process of the server, which the script says how to stop.
+    /// Returns the process of the server, from the line of the script that stops it.
     fn server(&self) -> u64 {
         let (_, after) = self.printed.split_once("\n    kill ").expect("a line with kill");
         after.lines().next().and_then(|id| id.parse().ok()).expect("a process")

@@ -1,4 +1,4 @@
-//! Limits while Redis answers. Its clock is frozen.
+//! Limits while Redis is reachable. Its clock is frozen.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::chain::{Chain, Changes, PATIENT};
 use crate::program::signal;
 use crate::server::until;
-use crate::wire::{Reply, get};
+use crate::wire::{Response, get};
 
 async fn started() -> Option<Chain> {
     let chain = Chain::start(PATIENT, 1).await?;
@@ -23,13 +23,13 @@ async fn left(chain: &Chain, key: &str, rule: &str) -> u64 {
     row[2].try_into().unwrap()
 }
 
-fn assert_denied(reply: &Reply, limit: &str, seconds: u64) {
-    assert_eq!(reply.status, 429, "{reply:?}");
-    assert_eq!(reply.field("x-envoy-ratelimited"), "true");
-    assert_eq!(reply.field("retry-after"), seconds.to_string());
-    assert!(reply.field("ratelimit").contains(&format!("\"{limit}\";r=0;t={seconds}")));
-    assert_eq!(reply.field("content-type"), "application/problem+json");
-    let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+fn assert_denied(response: &Response, limit: &str, seconds: u64) {
+    assert_eq!(response.status, 429, "{response:?}");
+    assert_eq!(response.field("x-envoy-ratelimited"), "true");
+    assert_eq!(response.field("retry-after"), seconds.to_string());
+    assert!(response.field("ratelimit").contains(&format!("\"{limit}\";r=0;t={seconds}")));
+    assert_eq!(response.field("content-type"), "application/problem+json");
+    let body: serde_json::Value = serde_json::from_str(&response.body).unwrap();
     assert_eq!(body["status"], 429);
     assert_eq!(body["violated-policies"], serde_json::json!([limit]));
 }
@@ -39,14 +39,14 @@ async fn burst_passes_and_the_promise_of_retry_after_holds() {
     let Some(chain) = started().await else { return };
     let search = async |path| chain.envoy.get(path, "ann").await;
     for left in (0..20).rev() {
-        let reply = search("/search").await;
-        assert_eq!((reply.status, &*reply.body), (200, "Hello from the application\n"));
+        let response = search("/search").await;
+        assert_eq!((response.status, &*response.body), (200, "Hello from the application\n"));
         let resets = 3 * (20 - left);
         let limit = format!("\"route_search.user\";r={left};t={resets}, \"remote_address\";r=");
-        assert!(reply.field("ratelimit").starts_with(&limit), "{reply:?}");
+        assert!(response.field("ratelimit").starts_with(&limit), "{response:?}");
         let policies = "\"route_search.user\";q=20;w=60, \"remote_address\";q=100;w=2";
-        assert_eq!(reply.field("ratelimit-policy"), policies);
-        assert_eq!(reply.field("retry-after"), "");
+        assert_eq!(response.field("ratelimit-policy"), policies);
+        assert_eq!(response.field("retry-after"), "");
     }
     for path in ["/search", "/search?x=1", "//search/./", "/search/1"] {
         assert_denied(&search(path).await, "route_search.user", 3);
@@ -100,9 +100,9 @@ async fn denied_request_takes_nothing_from_its_other_limits() {
 #[tokio::test]
 async fn reported_cost_above_the_limit_denies_the_next_requests() {
     let Some(chain) = started().await else { return };
-    let reply = chain.envoy.report("/chat", "ann", "2500").await;
-    assert_eq!((reply.status, &*reply.field("x-tokens")), (200, "2500"));
-    assert!(reply.field("ratelimit").contains("r=1000;"), "{reply:?}");
+    let response = chain.envoy.report("/chat", "ann", "2500").await;
+    assert_eq!((response.status, &*response.field("x-tokens")), (200, "2500"));
+    assert!(response.field("ratelimit").contains("r=1000;"), "{response:?}");
     // Envoy reports after the response.
     let charges = async || chain.redis.calls("rl.charge").await;
     until("the report has arrived", async || charges().await == 1).await;
@@ -117,8 +117,8 @@ async fn reported_cost_above_the_limit_denies_the_next_requests() {
     chain.redis.advance(Duration::from_secs(5400)).await;
     assert_denied(&chain.envoy.get("/chat", "ann").await, "route_chat.user", 4);
     chain.redis.advance(Duration::from_secs(4)).await;
-    let reply = chain.envoy.get("/chat", "ann").await;
-    assert!(reply.field("ratelimit").contains("r=1;"), "{reply:?}");
+    let response = chain.envoy.get("/chat", "ann").await;
+    assert!(response.field("ratelimit").contains("r=1;"), "{response:?}");
     assert_eq!(chain.envoy.undecided().await, 0);
 }
 
@@ -126,9 +126,9 @@ async fn reported_cost_above_the_limit_denies_the_next_requests() {
 async fn failed_response_gives_its_unit_back() {
     let Some(chain) = started().await else { return };
     for refunds in 1..=4 {
-        let reply = chain.envoy.get("/exports/broken", "ann").await;
-        assert_eq!(reply.status, 500);
-        assert!(reply.field("ratelimit").contains("r=2;"), "{reply:?}");
+        let response = chain.envoy.get("/exports/broken", "ann").await;
+        assert_eq!(response.status, 500);
+        assert!(response.field("ratelimit").contains("r=2;"), "{response:?}");
         let given_back = async || chain.redis.calls("rl.refund").await == refunds;
         until("the refund has arrived", given_back).await;
     }
@@ -149,10 +149,10 @@ async fn burst_beyond_the_default_bounds_of_envoy_is_decided() {
     };
     let Some(chain) = Chain::start(changes, 1).await else { return };
     assert_eq!(chain.envoy.get("/search", "first").await.status, 200);
-    // Redis answers when all requests are at the gateway.
+    // Redis replies when all requests are at the gateway.
     let redis = chain.redis.info("server", "process_id").await;
     signal("STOP", redis);
-    let mut answers = JoinSet::new();
+    let mut responses = JoinSet::new();
     for connection in 0..CONNECTIONS {
         let stream = TcpStream::connect(("127.0.0.1", chain.envoy.port())).await.unwrap();
         let (mut requests, driver) = h2::client::handshake(stream).await.unwrap();
@@ -163,11 +163,11 @@ async fn burst_beyond_the_default_bounds_of_envoy_is_decided() {
                 .body(())
                 .unwrap();
             requests = requests.ready().await.unwrap();
-            let (answer, _) = requests.send_request(request, true).unwrap();
+            let (response, _) = requests.send_request(request, true).unwrap();
             let open = requests.clone();
-            answers.spawn(async move {
+            responses.spawn(async move {
                 let _open = open;
-                answer.await.unwrap()
+                response.await.unwrap()
             });
         }
     }
@@ -178,8 +178,8 @@ async fn burst_beyond_the_default_bounds_of_envoy_is_decided() {
     };
     until("all requests are at the gateway", waiting).await;
     signal("CONT", redis);
-    for answer in answers.join_all().await {
-        assert!(answer.headers().contains_key("ratelimit"), "{answer:?}");
+    for response in responses.join_all().await {
+        assert!(response.headers().contains_key("ratelimit"), "{response:?}");
     }
     assert_eq!(chain.envoy.undecided().await, 0);
 }

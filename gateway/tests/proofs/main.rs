@@ -1,7 +1,6 @@
 //! The chain of `examples/envoy`: the real Envoy in front of its application, the gateway's program
 //! and a real Redis. Without CI, the tests are skipped if Envoy was not fetched.
 
-mod away;
 mod chain;
 mod changes;
 mod example;
@@ -10,6 +9,7 @@ mod example;
 mod gateway;
 mod limits;
 mod load;
+mod outages;
 mod program;
 #[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
 mod server;

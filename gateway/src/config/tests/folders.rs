@@ -51,8 +51,8 @@ fn invalid_files_of_a_folder_are_all_reported() {
     write(path("b.yaml"), [0xff]).unwrap();
     write(path("c.yaml"), vec![b'#'; 4 * 1024 * 1024 + 1]).unwrap();
     fs::create_dir(path("d.yaml")).unwrap();
-    let made = std::process::Command::new("mkfifo").arg(path("e.yaml")).status();
-    assert!(made.unwrap().success());
+    let fifo = std::process::Command::new("mkfifo").arg(path("e.yaml")).status();
+    assert!(fifo.unwrap().success());
     let expected = ["without limits", "UTF-8", "too large", "expected a file", "expected a file"];
     let mistakes = mistakes(folder.path());
     assert_eq!(mistakes.len(), expected.len(), "{mistakes:?}");

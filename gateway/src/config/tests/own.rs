@@ -18,8 +18,8 @@ fn limit_of_the_design_has_all_its_words() {
     assert_eq!((&*limit.name, limit.cost, limit.reported), ("search", 2, true));
     assert_eq!((limit.on_error, limit.shadow), (OnError::Deny, true));
     let Terms::Policy(rule, variants) = &limit.terms else { panic!("{limit:?}") };
-    let shown = format!("{rule:?}");
-    assert!(shown.contains("USE search DEFAULT GCRA 20 10 1, on_error Some(Deny)"), "{shown}");
+    let printed = format!("{rule:?}");
+    assert!(printed.contains("USE search DEFAULT GCRA 20 10 1, on_error Some(Deny)"), "{printed}");
     assert_eq!(variants.len(), 1);
 }
 
@@ -205,7 +205,7 @@ fn number_of_limits_and_lengths_have_bounds() {
     let many = "- {match: {a: x}, rule: GCRA 1 1 1}\n".repeat(10_001);
     let mistakes = wrong(&format!("domain: a\nlimits:\n{many}"));
     assert_remarks(&mistakes, &[("3:3", "too many limits: expected at most 10000")], "many");
-    // At most 100 mistakes are said.
+    // At most 100 mistakes are reported.
     assert_eq!(wrong(&format!("domain: a\nlimits:\n{}", "- 7\n".repeat(101))).len(), 100);
     let (key, value) = ("k".repeat(257), "v".repeat(1_025));
     let long = file(&format!("{{match: {{? {key} : {value}}}, rule: GCRA 1 1 1}}"));

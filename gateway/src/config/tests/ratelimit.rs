@@ -27,8 +27,8 @@ fn units_become_aligned_windows() {
         let limit = format!("{{unit: {words}, requests_per_unit: 5}}");
         let (domain, warnings) = right(&file(&format!("{{key: k, rate_limit: {limit}}}")));
         let Terms::Rule(rule) = &domain.limits[0].terms else { panic!("{domain:?}") };
-        let shown = format!("{rule:?}");
-        assert!(shown.contains(&format!("k: {expected}, on_error Some(Allow)")), "{shown}");
+        let printed = format!("{rule:?}");
+        assert!(printed.contains(&format!("k: {expected}, on_error Some(Allow)")), "{printed}");
         assert!(warnings.is_empty(), "{warnings:?}");
     }
 }
@@ -52,7 +52,7 @@ fn limits_without_a_count_need_no_rule() {
 
 #[test]
 fn on_error_is_that_of_the_rule() {
-    for (word, on_error, shown) in [
+    for (word, on_error, printed) in [
         ("deny", OnError::Deny, "on_error Some(Deny)"),
         ("unavailable", OnError::Unavailable, "on_error Some(Deny)"),
         ("allow", OnError::Allow, "on_error Some(Allow)"),
@@ -62,7 +62,7 @@ fn on_error_is_that_of_the_rule() {
         let limit = &domain.limits[0];
         let Terms::Rule(rule) = &limit.terms else { panic!("{limit:?}") };
         assert_eq!(limit.on_error, on_error);
-        assert!(format!("{rule:?}").contains(shown), "{rule:?}");
+        assert!(format!("{rule:?}").contains(printed), "{rule:?}");
     }
 }
 
@@ -147,7 +147,7 @@ fn merged_words_are_those_of_the_mapping_unless_it_has_them() {
 - {<<: *a, key: g, rate_limit: {unit: second, requests_per_unit: 7}}
 - {key: h, <<: {rate_limit: *r}}",
     );
-    let shown = |domain: &crate::config::Domain| -> Vec<String> {
+    let printed = |domain: &crate::config::Domain| -> Vec<String> {
         let rule = |limit: &crate::config::Limit| match &limit.terms {
             Terms::Rule(rule) => format!("{rule:?}"),
             other => format!("{other:?}"),
@@ -164,7 +164,7 @@ fn merged_words_are_those_of_the_mapping_unless_it_has_them() {
         "g_x: FIXED 7 1 ",
         "h: FIXED 5 86400",
     ];
-    let found = shown(&right(&text).0);
+    let found = printed(&right(&text).0);
     assert_eq!(found.len(), rules.len(), "{found:#?}");
     for (found, rule) in found.iter().zip(rules) {
         assert!(found.contains(rule), "{found}, expected {rule}");

@@ -94,10 +94,10 @@ fn rungs(depth: u32) -> BoxedStrategy<Vec<Rung>> {
     );
     prop::collection::vec(rung, 0..6)
         .prop_map(|mut rungs| {
-            let mut seen = Vec::new();
+            let mut texts = Vec::new();
             rungs.retain(|rung| {
-                let is_new = !seen.contains(&rung.text());
-                seen.push(rung.text());
+                let is_new = !texts.contains(&rung.text());
+                texts.push(rung.text());
                 is_new
             });
             rungs
@@ -128,19 +128,19 @@ proptest! {
                 let parts: String = parts.map(|part| format!("|{part}")).collect();
                 (format!("FIXED {requests} 86400 ALIGNED"), format!("d|fixed-86400s{parts}"))
             });
-            let asked = match found.flatten().map(|found| found.demand) {
-                Some(Demand::Ask(call)) => Some((format!("{:?}", call.rule), call.subject)),
+            let call = match found.flatten().map(|found| found.demand) {
+                Some(Demand::Call(call)) => Some((format!("{:?}", call.rule), call.subject)),
                 _ => None,
             };
-            let same = match (&asked, &expected) {
+            let same = match (&call, &expected) {
                 (Some((rule, subject)), Some((words, expected))) => {
                     rule.contains(words.as_str()) && subject == expected
                 }
                 (None, None) => true,
                 _ => false,
             };
-            prop_assert!(same, "{entries:?}: {asked:?}, expected {expected:?}\n{text}");
-            // The rungs have random numbers, so a rule tells them apart.
+            prop_assert!(same, "{entries:?}: {call:?}, expected {expected:?}\n{text}");
+            // The rungs have random numbers, so a rule identifies one.
             if let Some((_, steps)) = met {
                 let steps: Vec<_> = steps.into_iter().map(|(step, _)| step).collect();
                 let first = steps_of.entry(expected).or_insert_with(|| steps.clone());

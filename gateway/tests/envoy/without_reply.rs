@@ -1,4 +1,4 @@
-//! A server that gives no answer, and a gateway that ends.
+//! A server that sends no reply, and a gateway that ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,14 +23,14 @@ const LIMITS: &str = "limits:
 - {match: {leave: '*'}, rule: FIXED 1 1h, on_error: unavailable}
 ";
 
-/// The answer without one of the server.
+/// Asserts the decisions without the server.
 async fn assert_on_error(gateway: &Gateway) {
     let (allow, deny, leave) = (of("allow", "a"), of("deny", "d"), of("leave", "l"));
-    let allowed = gateway.ask(std::slice::from_ref(&allow)).await;
+    let allowed = gateway.check(std::slice::from_ref(&allow)).await;
     assert_eq!((is_ok(&allowed), allowed.response_headers_to_add.len()), (true, 0));
-    // A limit that denies comes before one that leaves the answer to the proxy.
+    // A limit that denies comes before one that leaves the decision to the proxy.
     for all in [vec![deny.clone()], vec![allow.clone(), leave.clone(), deny]] {
-        let denied = gateway.ask(&all).await;
+        let denied = gateway.check(&all).await;
         assert!(!is_ok(&denied));
         assert!(!left(&denied).last().unwrap().0);
         let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
@@ -39,43 +39,44 @@ async fn assert_on_error(gateway: &Gateway) {
         assert_eq!(header(&denied, "RateLimit"), None);
     }
     for all in [vec![leave.clone()], vec![allow, leave]] {
-        assert_eq!(gateway.try_ask(&all, 0).await.unwrap_err(), Status::Unavailable);
+        assert_eq!(gateway.try_check(&all, 0).await.unwrap_err(), Status::Unavailable);
     }
 }
 
 #[tokio::test]
-async fn on_error_decides_while_the_server_is_away_and_limits_return() {
+async fn on_error_decides_while_the_server_is_down_and_limits_return() {
     let mut server = Server::start().await;
     let gateway = Gateway::start(&server.url(), LIMITS).await;
-    assert!(is_ok(&gateway.ask(&[of("deny", "d")]).await));
+    assert!(is_ok(&gateway.check(&[of("deny", "d")]).await));
     server.end();
     assert_on_error(&gateway).await;
     server.begin().await;
-    let answers = async || is_ok(&gateway.ask(&[of("deny", "new")]).await);
-    until("the server decides again", answers).await;
-    assert!(!is_ok(&gateway.ask(&[of("deny", "new")]).await));
+    let decides = async || is_ok(&gateway.check(&[of("deny", "new")]).await);
+    until("the server decides again", decides).await;
+    assert!(!is_ok(&gateway.check(&[of("deny", "new")]).await));
 }
 
 #[tokio::test]
-async fn denied_key_stays_denied_while_the_server_is_away() {
+async fn denied_key_stays_denied_while_the_server_is_down() {
     let mut server = Server::start().await;
     let gateway = Gateway::start(&server.url(), LIMITS).await;
     for rule in ["allow", "deny"] {
-        let answers = [gateway.ask(&[of(rule, "a")]).await, gateway.ask(&[of(rule, "a")]).await];
-        assert_eq!(answers.each_ref().map(is_ok), [true, false]);
+        let responses =
+            [gateway.check(&[of(rule, "a")]).await, gateway.check(&[of(rule, "a")]).await];
+        assert_eq!(responses.each_ref().map(is_ok), [true, false]);
     }
     server.end();
     for rule in ["allow", "deny"] {
-        let denied = gateway.ask(&[of(rule, "a")]).await;
+        let denied = gateway.check(&[of(rule, "a")]).await;
         let seconds: u64 = header(&denied, "Retry-After").unwrap().parse().unwrap();
         assert!(!is_ok(&denied) && (1..=3600).contains(&seconds), "{denied:?}");
     }
-    let shown = gateway.metrics.text();
+    let metrics = gateway.metrics.text();
     for line in [
         r#"requests_total{domain="api",rule="allow",outcome="denied"} 2"#,
         r#"degraded_total{domain="api",rule="allow"} 1"#,
     ] {
-        assert!(shown.contains(line), "{line}:\n{shown}");
+        assert!(metrics.contains(line), "{line}:\n{metrics}");
     }
 }
 
@@ -87,8 +88,8 @@ async fn on_error_decides_before_the_proxy_gives_up() {
     let mut tries = 0;
     let connected = async || {
         tries += 1;
-        // A call without an answer may have counted, so each try has a count of its own.
-        is_ok(&gateway.ask(&[of("deny", &tries.to_string())]).await)
+        // A call without a reply may have counted, so each try has a count of its own.
+        is_ok(&gateway.check(&[of("deny", &tries.to_string())]).await)
     };
     until("it is connected", connected).await;
     let slept = server.hang().await;
@@ -108,23 +109,23 @@ async fn on_error_decides_before_the_proxy_gives_up() {
 async fn deadline_of_the_proxy_is_kept_if_it_is_shorter() {
     let server = Server::start().await;
     let gateway = Gateway::start(&server.url(), LIMITS).await;
-    assert!(is_ok(&gateway.ask(&[of("deny", "d0")]).await));
+    assert!(is_ok(&gateway.check(&[of("deny", "d0")]).await));
     let slept = server.hang().await;
-    // The answer has 5 ms for its way back, which a busy machine may exceed now and then.
-    let mut answered = false;
+    // The response has 5 ms for its way back, which a busy machine may exceed now and then.
+    let mut responded = false;
     for _ in 0..6 {
         let mut request = Request::new(request("api", &[of("deny", "d")], 0));
         request.set_timeout(Duration::from_millis(200));
         // The client ends the call at its deadline, too.
         if let Ok(denied) = gateway.client.clone().should_rate_limit(request).await {
             assert_eq!(header(denied.get_ref(), "Retry-After"), Some("1"));
-            answered = true;
+            responded = true;
         }
     }
-    assert!(answered);
+    assert!(responded);
     slept.await.unwrap().unwrap();
     // No call was a failure, of which five would open the breaker: the server decides the next one.
-    let denied = gateway.ask(&[of("deny", "d")]).await;
+    let denied = gateway.check(&[of("deny", "d")]).await;
     assert!(!is_ok(&denied) && header(&denied, "RateLimit").is_some(), "{denied:?}");
 }
 
@@ -135,17 +136,17 @@ async fn limits_hold_at_the_deadline_of_the_proxy_while_the_server_is_stopped() 
         format!("{LIMITS}- {{match: {{model: '*'}}, rule: FIXED 9 1h, count: reported}}\n");
     let gateway = Gateway::start(&server.url(), &limits).await;
     for allowed in [true, false] {
-        assert_eq!(is_ok(&gateway.ask(&[of("allow", "denied")]).await), allowed);
+        assert_eq!(is_ok(&gateway.check(&[of("allow", "denied")]).await), allowed);
     }
     server.signal("STOP");
-    let ask = async |descriptors: &[RateLimitDescriptor], ms| {
+    let check = async |descriptors: &[RateLimitDescriptor], ms| {
         let mut request = Request::new(request("api", descriptors, 0));
         request.set_timeout(Duration::from_millis(ms));
         // The client ends the call at its deadline, too, and a busy machine may miss it.
-        let answer = gateway.client.clone().should_rate_limit(request).await;
-        answer.ok().map(|answer| is_ok(answer.get_ref()))
+        let response = gateway.client.clone().should_rate_limit(request).await;
+        response.ok().map(|response| is_ok(response.get_ref()))
     };
-    until("a denied key is denied", async || match ask(&[of("allow", "denied")], 30).await {
+    until("a denied key is denied", async || match check(&[of("allow", "denied")], 30).await {
         Some(allowed) => !allowed || panic!("it was allowed"),
         None => false,
     })
@@ -153,21 +154,22 @@ async fn limits_hold_at_the_deadline_of_the_proxy_while_the_server_is_stopped() 
     // The gateway keeps the limit of a key that it does not know.
     let mut allowed = 0;
     until("an unknown key is denied", async || {
-        let answer = ask(&[of("allow", "unknown")], 200).await;
-        allowed += u32::from(answer == Some(true));
-        answer == Some(false)
+        let allowance = check(&[of("allow", "unknown")], 200).await;
+        allowed += u32::from(allowance == Some(true));
+        allowance == Some(false)
     })
     .await;
     assert!(allowed <= 1, "{allowed}");
     // The work of a charge is done: it is sent although the check has taken all the time.
     let mut name = String::new();
-    until("the gateway answers in time", async || {
+    until("the gateway responds in time", async || {
         name.push('m');
-        ask(&[of("allow", &name), hits(of("model", &name), 7)], 200).await.is_some()
+        check(&[of("allow", &name), hits(of("model", &name), 7)], 200).await.is_some()
     })
     .await;
     server.signal("CONT");
-    let charged = async || left(&gateway.ask(&[hits(of("model", &name), 0)]).await) == [(true, 2)];
+    let charged =
+        async || left(&gateway.check(&[hits(of("model", &name), 0)]).await) == [(true, 2)];
     until("the charge has counted", charged).await;
 }
 
@@ -178,18 +180,18 @@ async fn gateway_finishes_a_call_and_then_ends() {
     let health = tonic::transport::Endpoint::new(format!("http://{}", gateway.address)).unwrap();
     let mut health = HealthClient::new(health.connect().await.unwrap());
     let service = "envoy.service.ratelimit.v3.RateLimitService".to_owned();
-    let asked = HealthCheckRequest { service };
-    assert_eq!(health.check(asked).await.unwrap().into_inner().status, 1);
-    assert!(is_ok(&gateway.ask(&[of("allow", "a0")]).await));
+    let probe = HealthCheckRequest { service };
+    assert_eq!(health.check(probe).await.unwrap().into_inner().status, 1);
+    assert!(is_ok(&gateway.check(&[of("allow", "a0")]).await));
     let slept = server.hang().await;
     let (mut client, request) = (gateway.client.clone(), request("api", &[of("allow", "a")], 0));
     let call = tokio::spawn(async move { client.should_rate_limit(request).await });
     // The call is in flight once the service has it: the gateway waits for the server.
     tokio::time::sleep(Duration::from_millis(100)).await;
     gateway.end();
-    let answer = call.await.unwrap().unwrap().into_inner();
-    assert_eq!(left(&answer), [(true, 0)]);
-    assert!(answer.statuses[0].current_limit.is_some(), "the server decided");
+    let response = call.await.unwrap().unwrap().into_inner();
+    assert_eq!(left(&response), [(true, 0)]);
+    assert!(response.statuses[0].current_limit.is_some(), "the server decided");
     slept.await.unwrap().unwrap();
     let ended = &mut gateway.serving;
     tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it ends").unwrap();
@@ -199,23 +201,23 @@ async fn gateway_finishes_a_call_and_then_ends() {
 async fn on_error_decides_where_the_server_refuses_calls() {
     let server = Server::start().await;
     let gateway = Gateway::start(&server.url(), LIMITS).await;
-    assert!(is_ok(&gateway.ask(&[of("deny", "x")]).await));
+    assert!(is_ok(&gateway.check(&[of("deny", "x")]).await));
     for (rule, value) in [("allow", "a"), ("deny", "d"), ("leave", "l")] {
         let key = format!("rl:{rule}:api|fixed-3600s|{value}");
         server.run(&["LPUSH", &key, "of another program"]).await;
     }
     assert_on_error(&gateway).await;
-    let shown = gateway.metrics.text();
+    let metrics = gateway.metrics.text();
     let line = r#"refused_total{protocol="grpc",reason="rejected"} 5"#;
-    assert!(shown.contains(line), "{shown}");
+    assert!(metrics.contains(line), "{metrics}");
     // The keys of others are not concerned, until the user of the gateway has lost its rights.
-    assert!(is_ok(&gateway.ask(&[of("deny", "y")]).await));
+    assert!(is_ok(&gateway.check(&[of("deny", "y")]).await));
     server.run(&["ACL", "SETUSER", "default", "-rl.fixed"]).await;
-    assert!(!is_ok(&gateway.ask(&[of("deny", "z")]).await));
+    assert!(!is_ok(&gateway.check(&[of("deny", "z")]).await));
 }
 
 #[tokio::test]
-async fn old_connection_is_closed_without_losing_an_answer() {
+async fn old_connection_is_closed_without_losing_a_response() {
     let server = Server::start().await;
     let setup = Setup { connection_age: Duration::from_millis(50), ..Setup::default() };
     let gateway = Gateway::with(server.client(), LIMITS, setup).await;

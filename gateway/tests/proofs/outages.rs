@@ -1,4 +1,4 @@
-//! Redis gives no answer.
+//! Redis sends no reply.
 
 use crate::chain::{Chain, Changes, Envoy, envoy_program};
 use crate::program::signal;
@@ -7,19 +7,19 @@ use crate::server::until;
 /// Waits until the limits are enforced.
 async fn enforced(chain: &Chain, user: &str) {
     let decided = async || {
-        let reply = chain.envoy.get("/payments", user).await;
-        reply.status == 200 && reply.field("ratelimit").contains("route_payments")
+        let response = chain.envoy.get("/payments", user).await;
+        response.status == 200 && response.field("ratelimit").contains("route_payments")
     };
     until("the limits are enforced", decided).await;
 }
 
-/// Asserts that the gateway answers by `on_error`. Returns the number of requests for which it did
+/// Asserts that the gateway responds by `on_error`. Returns the number of requests for which it did
 /// not.
 async fn lost(envoy: &Envoy) -> u64 {
     let before = envoy.undecided().await;
     let mut lost = 0;
     for user in 0..10 {
-        let user = format!("away-{user}");
+        let user = format!("down-{user}");
         let search = envoy.get("/search", &user).await;
         assert_eq!((search.status, &*search.field("ratelimit")), (200, ""));
         let payment = envoy.get("/payments", &user).await;
@@ -66,8 +66,8 @@ async fn on_error_decides_while_redis_hangs_and_limits_return() {
 
 #[tokio::test]
 async fn on_error_decides_before_envoy_gives_up() {
-    // The breaker, behind which every answer is in time, opens after five failures. A busy machine
-    // may take longer now and then, so there are five tries, each with a closed breaker.
+    // The breaker, behind which every response is in time, opens after five failures. A busy
+    // machine may take longer now and then, so there are five tries, each with a closed breaker.
     let mut late = Vec::new();
     while late.len() < 5 {
         let Some(chain) = Chain::start(Changes::default(), 1).await else { return };
@@ -78,7 +78,7 @@ async fn on_error_decides_before_envoy_gives_up() {
             lost => late.push(lost),
         }
     }
-    panic!("requests without an answer in time, of 20: {late:?}");
+    panic!("requests without a response in time, of 20: {late:?}");
 }
 
 #[tokio::test]
@@ -97,8 +97,8 @@ async fn unavailable_is_left_to_envoy() {
     chain.redis.end();
     for (envoy, status) in [(&chain.envoy, 200), (&closed, 503)] {
         let before = envoy.undecided().await;
-        let reply = envoy.get("/payments", "ann").await;
-        assert_eq!((reply.status, &*reply.field("x-envoy-ratelimited")), (status, ""));
+        let response = envoy.get("/payments", "ann").await;
+        assert_eq!((response.status, &*response.field("x-envoy-ratelimited")), (status, ""));
         assert_eq!(envoy.get("/search", "ann").await.status, 200);
         assert_eq!(envoy.undecided().await, before + 1);
         assert_eq!(envoy.count("cluster.gateway.upstream_rq_timeout").await, 0);

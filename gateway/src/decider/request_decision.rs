@@ -1,4 +1,4 @@
-//! The answer to a request.
+//! The decision on a request.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::config::{Limit, OnError, Unit};
 use crate::matching::Demand;
 
 use super::calls::Check;
-use super::descriptors::{Asked, Hits};
+use super::descriptors::{DescriptorHits, Hits};
 
-/// More limits than one call takes. The request has no answer.
+/// More limits than one call takes. The request gets no decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyRows;
 
 /// The outcome of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// No limit applies, or no call was made for it.
+    /// No limit applies, or the limit was not checked.
     Free,
     /// The limit allows everything.
     Unlimited,
@@ -26,8 +26,8 @@ pub enum Outcome {
     Blocked(Unit),
     /// The server decided, or the limiter by what it knows of the key.
     Decided(Box<Decision>),
-    /// The server gave no answer, or refused the call: the limit's `on_error` decided.
-    Away,
+    /// The server sent no reply, or refused the call: the limit's `on_error` decided.
+    Unavailable,
 }
 
 /// The row of a descriptor.
@@ -44,34 +44,34 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns true if the server gave no answer.
+    /// Returns true if the server sent no reply.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         match &self.outcome {
-            Outcome::Away => true,
+            Outcome::Unavailable => true,
             Outcome::Decided(decision) => decision.degraded,
             Outcome::Free | Outcome::Unlimited | Outcome::Blocked(_) => false,
         }
     }
 }
 
-/// The answer to a request.
+/// The decision on a request.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct RequestDecision {
     /// A row for each descriptor, in order.
     pub rows: Vec<Row>,
     /// The decision on all checks, if the server or the limiter made one.
     decision: Option<Decision>,
     /// The reasons for which the server, or the client, refused calls. They may name keys.
     pub refusals: Vec<String>,
-    /// True if the server answered a call late or not at all. Calls that are too many for this
+    /// True if the reply to a call was late or never arrived. Calls that are too many for this
     /// gateway do not count.
-    pub(super) is_unanswered: bool,
+    pub(super) lacks_reply: bool,
 }
 
-impl Answer {
-    pub(super) fn new(asked: &[Asked<'_>]) -> Self {
-        let rows = asked.iter().map(|Asked { found, hits }| {
+impl RequestDecision {
+    pub(super) fn new(descriptors: &[DescriptorHits<'_>]) -> Self {
+        let rows = descriptors.iter().map(|DescriptorHits { found, hits }| {
             let outcome = match found.as_ref().map(|found| &found.demand) {
                 Some(Demand::Unlimited) => Outcome::Unlimited,
                 Some(Demand::Denied(unit)) => Outcome::Blocked(*unit),
@@ -85,13 +85,13 @@ impl Answer {
                 Hits::Unset => false,
             };
             // As in envoyproxy/ratelimit, no hits are not too many for a limit of no requests.
-            let is_question = matches!(hits, Hits::Given(0) | Hits::Back(0));
+            let takes_nothing = matches!(hits, Hits::Given(0) | Hits::Back(0));
             let is_blocked = matches!(outcome, Outcome::Blocked(_));
-            let allowed = is_shadow || is_change || is_question || !is_blocked;
+            let allowed = is_shadow || is_change || takes_nothing || !is_blocked;
             Row { limit, outcome, allowed, is_change }
         });
         let (decision, refusals) = (None, Vec::new());
-        Self { rows: rows.collect(), decision, refusals, is_unanswered: false }
+        Self { rows: rows.collect(), decision, refusals, lacks_reply: false }
     }
 
     /// Sets the rows of a call's result.
@@ -110,7 +110,7 @@ impl Answer {
         for (at, check) in checks.enumerate() {
             match &decision {
                 Some(decision) if !decision.rows.is_empty() => {
-                    // After a denial, rules on other nodes were not asked.
+                    // After a denial, rules on other nodes were not checked.
                     if let Some(row) = decision.rows.get(at) {
                         self.set(&check.rows, Some(row));
                     }
@@ -128,7 +128,7 @@ impl Answer {
             Err(Error::Unavailable { reason, .. }) => Some(*reason),
             Err(_) => None,
         };
-        self.is_unanswered |= reason.is_some_and(|reason| reason != Reason::Overloaded);
+        self.lacks_reply |= reason.is_some_and(|reason| reason != Reason::Overloaded);
         match result {
             Ok(decision) => Some(decision),
             Err(Error::Unavailable { .. }) => None,
@@ -149,7 +149,7 @@ impl Answer {
                 Some(decided) => {
                     (Outcome::Decided(Box::new(decided.clone())), decided.allowed || row.is_change)
                 }
-                None => (Outcome::Away, limit.on_error == OnError::Allow),
+                None => (Outcome::Unavailable, limit.on_error == OnError::Allow),
             };
             (row.outcome, row.allowed) = (outcome, allowed || limit.shadow);
         }
@@ -166,7 +166,7 @@ impl Answer {
     pub fn is_left_to_the_proxy(&self) -> bool {
         let leaves = |row: &&Row| {
             let on_error = row.limit.as_ref().map(|limit| limit.on_error);
-            row.outcome == Outcome::Away && on_error == Some(OnError::Unavailable)
+            row.outcome == Outcome::Unavailable && on_error == Some(OnError::Unavailable)
         };
         let mut denying = self.rows.iter().filter(|row| !row.allowed).peekable();
         denying.peek().is_some() && denying.all(|row| leaves(&row))
@@ -175,11 +175,11 @@ impl Answer {
     /// Returns the header fields for the client.
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, String)> {
-        let is_away = |row: &Row| !row.allowed && row.outcome == Outcome::Away;
+        let is_unavailable = |row: &Row| !row.allowed && row.outcome == Outcome::Unavailable;
         match self.denial().or(self.decision.as_ref()) {
             Some(decision) => decision.headers(&[HeaderStyle::Draft11]),
             // The server refused the call.
-            None if self.rows.iter().any(is_away) => vec![("Retry-After", "1".to_owned())],
+            None if self.rows.iter().any(is_unavailable) => vec![("Retry-After", "1".to_owned())],
             None => Vec::new(),
         }
     }
@@ -201,10 +201,10 @@ impl Answer {
     pub fn problem(&self, status: impl FnOnce(StatusCode) -> StatusCode) -> Option<Problem> {
         let mut problem = self.own_problem()?;
         let own = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-        let shown = status(own);
-        if shown != own {
-            problem.status = shown.as_u16();
-            problem.title = shown.canonical_reason().unwrap_or_default();
+        let displayed = status(own);
+        if displayed != own {
+            problem.status = displayed.as_u16();
+            problem.title = displayed.canonical_reason().unwrap_or_default();
         }
         Some(problem)
     }
@@ -215,7 +215,7 @@ impl Answer {
             return Some(denial.problem());
         }
         let mut problem = Problem::rejected();
-        if denying.outcome == Outcome::Away {
+        if denying.outcome == Outcome::Unavailable {
             problem.status = 503;
             problem.title = "Service Unavailable";
             problem.detail = "The rate limiter is not available.".to_owned();
