@@ -3,7 +3,7 @@
 //! Each figure is the median of several rounds, with the fastest and the slowest one.
 
 use redis_throttle_engine::time::{Instant as EngineInstant, Span};
-use redis_throttle_lab::page::answer::answer;
+use redis_throttle_lab::page::result_body::result_body;
 use redis_throttle_lab::page::serving::{Patience, Server};
 use redis_throttle_lab::rules::Choice;
 use redis_throttle_lab::simulation::retries::Retries;
@@ -83,28 +83,28 @@ fn largest(retries: Retries) -> Scenario {
     }
 }
 
-/// The answer to `/simulate`: made in the program, and received over HTTP.
+/// The response to `/simulate`: built in the program, and received over HTTP.
 fn simulation() {
     for (name, retries) in
         [("none", Retries::None), ("obey", Retries::Obey), ("hammer", Retries::Hammer)]
     {
         let scenario = largest(retries);
-        let pieces = answer(&scenario).expect("few calls");
+        let pieces = result_body(&scenario).expect("few calls");
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let name = format!("simulation of 100,000 calls, 4 choices, retries {name}");
-        let rounds = times_ms(|| drop(black_box(answer(&scenario))));
+        let rounds = times_ms(|| drop(black_box(result_body(&scenario))));
         print(&format!("{name}, {:.1} MB", bytes as f64 / 1e6), "ms", rounds);
     }
     let server = Server::bind("127.0.0.1:0", Patience::default()).expect("a free port");
     let address = server.address();
     thread::spawn(move || server.run());
     let rounds = times_ms(|| {
-        assert!(received(address) > 1_000_000, "an answer with columns");
+        assert!(received(address) > 1_000_000, "a response with columns");
     });
     print("the same with retries none, over HTTP on the loopback interface", "ms", rounds);
 }
 
-/// Sends the largest scenario to the page's server, and returns the bytes of the answer.
+/// Sends the largest scenario to the page's server, and returns the bytes of the response.
 fn received(address: SocketAddr) -> usize {
     let rules = FOUR_RULES.map(|rule| format!("{{\"rules\": [\"{rule}\"]}}")).join(", ");
     let rate = CALLS_MAX as f64 / 30.0;
@@ -120,6 +120,6 @@ fn received(address: SocketAddr) -> usize {
     );
     let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.write_all((head + &body).as_bytes()).expect("the server reads");
-    let mut answer = Vec::with_capacity(16 << 20);
-    stream.read_to_end(&mut answer).expect("an answer")
+    let mut response = Vec::with_capacity(16 << 20);
+    stream.read_to_end(&mut response).expect("a response")
 }

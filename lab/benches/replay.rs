@@ -1,6 +1,6 @@
 //! The time and memory of a replay: a log of ten million lines with a million keys.
 //!
-//! Prints the seconds that pass and those that the processor spends, which tell a busy machine.
+//! Prints the seconds that pass and those that the processor spends, which reveal a busy machine.
 //!
 //! ```text
 //! cargo bench -p redis-throttle-lab --bench replay [-- LINES]
@@ -98,11 +98,11 @@ fn measure(name: &str, log: &Path, arguments: &[String]) {
     let report: serde_json::Value =
         serde_json::from_str(&reader.join().expect("a report")).expect("JSON");
     let most_denied = &report["limits"][0]["most_denied"][0];
-    let shown = match most_denied["key"].as_str() {
+    let outcome = match most_denied["key"].as_str() {
         Some(key) => format!("{key}, {} calls denied", most_denied["denied"]),
         None => report["suggestion"]["rule"].as_str().unwrap_or("none").to_owned(),
     };
-    println!("{name:<20} {seconds:>8.1} {cpu_seconds:>8.1} {:>6}  {shown}", peak_kb / 1_024);
+    println!("{name:<20} {seconds:>8.1} {cpu_seconds:>8.1} {:>6}  {outcome}", peak_kb / 1_024);
 }
 
 /// Waits until the child ends, and returns the most memory it had, in kB, and the seconds that the

@@ -1,4 +1,4 @@
-// The page: holds the state, asks the program for the calls of every choice, and shows them.
+// The page: holds the state, requests the calls of every choice from the program, and shows them.
 
 import { countText, spanText } from './axis.js';
 import { bars, barStep, Chart } from './charts.js';
@@ -16,7 +16,7 @@ const SMALLEST_ZOOM = 100;
 const at = (id) => document.getElementById(id);
 
 let state = defaultState();
-let answer = null;
+let results = null;
 let zoom = null;
 let language = LANGUAGES[0];
 let changedAt = null;
@@ -85,15 +85,15 @@ function makeRow(place) {
     zoom: (fromUs, toUs) => setZoom(fromUs, toUs),
     reset: () => setZoom(0, Infinity),
   });
-  const shown = { figures, readout, plot, tooltip, details, table, chart };
-  return { element, head, controls, ...shown, call: -1 };
+  const parts = { figures, readout, plot, tooltip, details, table, chart };
+  return { element, head, controls, ...parts, call: -1 };
 }
 
-/** Shows the controls of the state, and asks for its calls. */
+/** Shows the controls of the state, and requests its calls. */
 function changed() {
   changedAt ??= performance.now();
   showControls();
-  ask();
+  refresh();
 }
 
 function showControls() {
@@ -108,14 +108,14 @@ function showControls() {
   watch.value = String(state.watch);
 }
 
-let asking = false;
+let isBusy = false;
 let isWaiting = false;
 
-/** Asks the program; if it is still busy with an older state, again when that has been answered. */
-async function ask() {
+/** Requests the calls. While an older request is under way, waits for its response first. */
+async function refresh() {
   isWaiting = true;
-  if (asking) return;
-  asking = true;
+  if (isBusy) return;
+  isBusy = true;
   while (isWaiting) {
     isWaiting = false;
     try {
@@ -123,10 +123,10 @@ async function ask() {
       await simulate();
     } catch (error) {
       traffic.showError(error.message);
-      document.body.dataset.answered = 'error';
+      document.body.dataset.ready = 'error';
     }
   }
-  asking = false;
+  isBusy = false;
 }
 
 /**
@@ -134,22 +134,22 @@ async function ask() {
  * those that have no calls yet under this traffic.
  */
 async function simulate() {
-  document.body.dataset.answered = 'no';
+  document.body.dataset.ready = 'no';
   const { traffic: { points, ...numbers }, watch, choices } = state;
-  const asked = { traffic: numbers.shape === 'drawn' ? { ...numbers, points } : numbers, watch };
-  const scene = JSON.stringify(asked);
+  const common = { traffic: numbers.shape === 'drawn' ? { ...numbers, points } : numbers, watch };
+  const scene = JSON.stringify(common);
   const names = choices.map((texts) => JSON.stringify(texts));
-  const known = answer?.scene === scene ? answer.known : new Map();
+  const known = results?.scene === scene ? results.known : new Map();
   const missing = choices.filter((_, place) => !known.has(names[place]));
-  let header = answer;
+  let header = results;
   if (missing.length > 0) {
-    header = await post({ ...asked, choices: missing.map((texts) => ({ rules: texts })) });
+    header = await post({ ...common, choices: missing.map((texts) => ({ rules: texts })) });
     missing.forEach((texts, place) => known.set(JSON.stringify(texts), header.choices[place]));
   }
-  // Only the calls that are shown stay in memory.
-  const shown = new Map(names.map((name) => [name, known.get(name)]));
+  // Only the calls on the page stay in memory.
+  const kept = new Map(names.map((name) => [name, known.get(name)]));
   traffic.showError('');
-  show({ ...header, scene, known: shown, choices: names.map((name) => shown.get(name)) });
+  show({ ...header, scene, known: kept, choices: names.map((name) => kept.get(name)) });
   rememberSoon();
 }
 
@@ -159,7 +159,7 @@ async function post(scenario) {
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify(scenario),
   }).catch(() => {
-    throw new Error('The program does not answer: start redis-throttle-lab again.');
+    throw new Error('The program does not respond: start redis-throttle-lab again.');
   });
   if (!response.ok) throw new Error(await errorText(response));
   return decode(await response.arrayBuffer());
@@ -167,27 +167,27 @@ async function post(scenario) {
 
 async function errorText(response) {
   const body = await response.json().catch(() => null);
-  return body?.error ?? `The program answered with status ${response.status}.`;
+  return body?.error ?? `The program responded with status ${response.status}.`;
 }
 
-/** Shows an answer: the charts first, then what is below them. */
+/** Shows results: the charts first, then the parts below them. */
 function show(decoded) {
-  answer = decoded;
+  results = decoded;
   for (const [place, row] of rows.entries()) {
-    const choice = answer.choices[place];
+    const choice = results.choices[place];
     rules.showError(place, choice?.error);
     row.plot.classList.toggle('is-stale', choice?.columns === undefined);
   }
   showCharts();
-  const valid = answer.choices.find((choice) => choice.columns !== undefined);
-  const durationUs = answer.duration_ms * 1000;
+  const valid = results.choices.find((choice) => choice.columns !== undefined);
+  const durationUs = results.duration_ms * 1000;
   if (valid !== undefined) {
     const stepUs = barStep({ ...view(), fromUs: 0, toUs: durationUs }, rowWidth());
     traffic.line.showOffered(binOffered(valid.columns, durationUs, stepUs), stepUs);
   }
-  showSummary(at('summary'), answer.choices, state.choices);
+  showSummary(at('summary'), results.choices, state.choices);
   showCommands();
-  const calls = answer.choices.reduce((sum, choice) => sum + (choice.calls ?? 0), 0);
+  const calls = results.choices.reduce((sum, choice) => sum + (choice.calls ?? 0), 0);
   const startedAt = changedAt;
   changedAt = null;
   requestAnimationFrame(() => {
@@ -197,7 +197,7 @@ function show(decoded) {
     redraws += 1;
     Object.assign(document.body.dataset, { redrawMs: ms.toFixed(1), redraws });
   });
-  document.body.dataset.answered = 'yes';
+  document.body.dataset.ready = 'yes';
 }
 
 function rowWidth() {
@@ -206,7 +206,7 @@ function rowWidth() {
 
 /** Returns the visible time of all charts and the step of their bars. */
 function view() {
-  const durationUs = answer.duration_ms * 1000;
+  const durationUs = results.duration_ms * 1000;
   const width = rowWidth();
   const { fromUs, toUs } = zoom ?? { fromUs: 0, toUs: durationUs };
   const { keys, shape, rate } = state.traffic;
@@ -216,14 +216,14 @@ function view() {
 }
 
 function showCharts() {
-  if (answer === null) return;
-  const seen = view();
-  const bins = answer.choices.map((choice) => choice.columns && bars(choice, seen));
-  const common = { ...seen, callsMax: Math.max(...bins.map((one) => one?.most ?? 0)) || 1 };
+  if (results === null) return;
+  const visible = view();
+  const bins = results.choices.map((choice) => choice.columns && bars(choice, visible));
+  const common = { ...visible, callsMax: Math.max(...bins.map((one) => one?.most ?? 0)) || 1 };
   at('bar-step').textContent = spanText(common.stepUs);
   at('unzoom').hidden = zoom === null;
   for (const [place, row] of rows.entries()) {
-    const choice = answer.choices[place];
+    const choice = results.choices[place];
     if (choice?.columns === undefined) {
       row.figures.textContent = 'These calls are of an older rule: correct the text.';
       if (row.chart.choice === null) row.figures.textContent = 'No calls: correct the text.';
@@ -238,12 +238,12 @@ function showCharts() {
 }
 
 function showTable(row) {
-  const choice = answer?.choices[rows.indexOf(row)];
+  const choice = results?.choices[rows.indexOf(row)];
   if (row.details.open && choice?.columns !== undefined) fillTable(row.table, choice, view());
 }
 
 function setZoom(fromUs, toUs) {
-  const durationUs = answer.duration_ms * 1000;
+  const durationUs = results.duration_ms * 1000;
   const least = durationUs / SMALLEST_ZOOM;
   const middle = (fromUs + Math.min(toUs, durationUs)) / 2;
   const half = Math.max(least, Math.min(toUs, durationUs) - fromUs) / 2;
@@ -258,8 +258,8 @@ function setZoom(fromUs, toUs) {
  * pointer is in a lane, and the nearest call of the same key in the other charts.
  */
 function point(target) {
-  if (answer === null) return;
-  const choice = target === null ? undefined : answer.choices[target.place];
+  if (results === null) return;
+  const choice = target === null ? undefined : results.choices[target.place];
   const columns = choice?.columns;
   const found = columns === undefined
     ? -1
@@ -267,7 +267,7 @@ function point(target) {
   const call = found < 0 ? null : callAt(choice, found);
   for (const [place, row] of rows.entries()) {
     if (target?.place === place) showHere(row, choice, call);
-    else showThere(row, answer.choices[place], columns, found);
+    else showThere(row, results.choices[place], columns, found);
   }
 }
 
@@ -286,8 +286,8 @@ function showHere(row, choice, call) {
 /** Shows in another chart the reply to the same call, or to the nearest one of its key. */
 function showThere(row, choice, columns, found) {
   row.tooltip.hidden = true;
-  const isShown = found >= 0 && choice?.columns !== undefined;
-  row.call = isShown ? sameCall(columns, found, choice.columns) : -1;
+  const hasCall = found >= 0 && choice?.columns !== undefined;
+  row.call = hasCall ? sameCall(columns, found, choice.columns) : -1;
   const call = row.call < 0 ? null : callAt(choice, row.call);
   row.chart.mark(call?.atUs ?? null);
   showReadout(row.readout, call);
@@ -295,11 +295,11 @@ function showThere(row, choice, columns, found) {
 
 /** Handles the keys of a chart: from call to call, and closer or farther. */
 function key(event, place) {
-  const choice = answer?.choices[place];
+  const choice = results?.choices[place];
   if (choice?.columns === undefined || event.target !== rows[place].plot) return;
   const { call } = rows[place];
   const last = choice.calls - 1;
-  const visible = zoom ?? { fromUs: 0, toUs: answer.duration_ms * 1000 };
+  const visible = zoom ?? { fromUs: 0, toUs: results.duration_ms * 1000 };
   const middle = call < 0 ? (visible.fromUs + visible.toUs) / 2 : choice.columns.at_us[call];
   const scale = (factor) => {
     const half = ((visible.toUs - visible.fromUs) * factor) / 2;
@@ -335,7 +335,7 @@ function showCommands() {
     return make('div', { class: 'command' }, make('span', {}, choiceName(place)),
       make('code', { class: isValid ? 'code' : 'code error', tabindex: 0 }, text), button);
   };
-  at('commands').replaceChildren(...answer.choices.map(command));
+  at('commands').replaceChildren(...results.choices.map(command));
   const isClient = language !== 'redis-cli' && language !== 'policy';
   at('commands-hint').textContent = isClient
     ? `limiter is the limiter of the ${language} client; docs/clients has its imports.`
@@ -353,7 +353,7 @@ function showLanguages() {
       value: name,
       onchange: () => {
         language = name;
-        if (answer !== null) showCommands();
+        if (results !== null) showCommands();
       },
     });
     radio.checked = name === language;
@@ -386,7 +386,8 @@ function open() {
     state = fragment === '' ? defaultState() : fromFragment(fragment);
   } catch (error) {
     state = defaultState();
-    notice.textContent = `The link cannot be opened: ${error.message}. The default state is shown.`;
+    notice.textContent = `The link cannot be opened: ${error.message}. `
+      + 'The page shows the default state.';
     notice.hidden = false;
   }
   zoom = null;

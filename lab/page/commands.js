@@ -70,7 +70,7 @@ function itemCalls({ cost, leave }, name, quote) {
   return calls.join('');
 }
 
-/** Returns the options that a call of Python or Node has beside the subject. */
+/** Returns the options that a call of Python or Node has next to the subject. */
 function callOptions({ cost, leave, partial }, text) {
   const options = [];
   if (cost !== undefined && cost !== '1') options.push(['cost', cost]);
@@ -212,7 +212,7 @@ function isMissing(language, { algorithm, options }) {
   return isWeekday && (language === 'Python' || language === 'Rust');
 }
 
-/** Returns the line of a choice in a language. The choice is one of the server's answer. */
+/** Returns the line of a choice in a language. The choice is one of the server's response. */
 export function line(language, choice) {
   if (language === 'redis-cli') return `redis-cli ${choice.command}`;
   if (language === 'policy') return choice.policy_lines.join('\n');

@@ -1,4 +1,4 @@
-// Makes elements. Properties that begin with "on" are listeners; texts never become markup.
+// Creates elements. Properties that begin with "on" are listeners; texts never become markup.
 
 /** Returns a new element with attributes, listeners and children: nodes or texts. */
 export function make(tag, properties = {}, ...children) {
@@ -43,7 +43,7 @@ export async function copy(button, text) {
 
 const probe = make('span', { hidden: true });
 
-/** The colours of the current theme: to ask for a style during a redraw is slow. */
+/** The colours of the current theme: reading a style during a redraw is slow. */
 const colours = new Map();
 
 /** Forgets the colours of a theme. */

@@ -1,4 +1,4 @@
-// The answer of POST /simulate: a JSON header, then columns of numbers. A column is a view of the
+// The response of POST /simulate: a JSON header, then columns of numbers. A column is a view of the
 // received bytes: no call is left out or copied.
 
 /** The five integers of a reply, in their order. */
@@ -12,7 +12,7 @@ const TYPES = {
   f64: Float64Array,
 };
 
-/** Decodes the bytes of an answer. The columns of each choice become typed arrays. */
+/** Decodes the bytes of a response. The columns of each choice become typed arrays. */
 export function decode(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));

@@ -1,4 +1,4 @@
-// What happened: the call under the pointer, the figures of each choice, and tables for readers.
+// The results: the call under the pointer, the figures of each choice, and tables for readers.
 
 import { barStep } from './charts.js';
 import { countText, instantText, shareText, spanText, waitText } from './axis.js';

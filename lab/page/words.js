@@ -146,7 +146,7 @@ const SENTENCES = {
   TOKENBUCKET: ({ capacity, rate, period }, _, n) =>
     `${n(capacity)} at once, then one each ${gap(rate, period)}; a pause fills it up again.`,
   LEAKYBUCKET: ({ capacity, rate, period }, _, n) =>
-    `One call each ${gap(rate, period)}: up to ${n(capacity)} queue, each told how long to wait; `
+    `One call each ${gap(rate, period)}: up to ${n(capacity)} queue, each with its wait; `
       + 'the rest is denied.',
   GCRA: ({ burst, rate, period }, _, n) =>
     `${n(burst)} at once, then one each ${gap(rate, period)}; a pause brings the burst back.`,
@@ -156,7 +156,7 @@ const SENTENCES = {
   QUOTA: ({ limit, unit }, _, n) => `At most ${n(limit)} in each ${unit} of the calendar.`,
 };
 
-/** Returns what a rule does to each key, in a sentence; empty for a rule with a mistake. */
+/** Returns what a rule does to each key, in a sentence; empty for an invalid rule. */
 export function sentence(text) {
   const rule = readRule(text);
   if (rule === null || Object.values(rule.arguments).some((word) => word === undefined)) return '';

@@ -22,7 +22,7 @@ pub struct Arguments {
 pub enum Command {
     /// Serve the page
     Page(PageArguments),
-    /// Answer the module's commands as a server with the module does, without a Redis
+    /// Serve the module's commands as a server with the module does, without a Redis
     ///
     /// Keys are in memory and end with the program. `RL.DEBUG CLOCK` stops and moves the clock.
     Serve(ServeArguments),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn mistake_is_one_line_without_the_usage() {
+    fn invalid_argument_is_reported_in_one_line_without_the_usage() {
         for (line, expected) in [
             ("lab --listen", "a value is required for '--listen <ADDRESS>' but none was supplied"),
             ("lab --port 1", "unexpected argument '--port' found"),

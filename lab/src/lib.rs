@@ -1,5 +1,5 @@
 //! Shows what a limit does before it is set: to traffic that is drawn ([`page`]), and to the
-//! requests of a log ([`replay`]). Also answers clients without a Redis ([`serve`]). Every decision
+//! requests of a log ([`replay`]). Also serves clients without a Redis ([`serve`]). Every decision
 //! is the engine's, the module's own code.
 //!
 //! ```text

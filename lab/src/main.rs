@@ -7,13 +7,13 @@ use redis_throttle_lab::{page, replay, serve};
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// The exit code for a mistake.
-const MISTAKE: u8 = 2;
+/// The exit code for an error.
+const ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        // The help and the version are no mistakes, and go to standard output.
+        // The help and the version are no errors, and go to standard output.
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
             return ExitCode::SUCCESS;
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 fn fail(reason: &str) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "redis-throttle-lab: {reason}");
-    ExitCode::from(MISTAKE)
+    ExitCode::from(ERROR)
 }
 
 /// Serves the page until the process ends.
@@ -44,7 +44,7 @@ fn page(arguments: &PageArguments) -> Result<(), String> {
     server.run().map(|never| match never {}).map_err(cannot_serve)
 }
 
-/// Answers the module's commands until the process ends.
+/// Serves the module's commands until the process ends.
 fn serve(arguments: &ServeArguments) -> Result<(), String> {
     let server = serve::server::Server::bind(&arguments.listen)?;
     let address = server.address();

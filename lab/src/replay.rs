@@ -300,7 +300,7 @@ fn report(
     }
 }
 
-/// Returns the link to the lab's page that the arguments ask for.
+/// Returns the link to the lab's page that the arguments request.
 fn lab_link(
     arguments: &ReplayArguments,
     intake: &Intake,

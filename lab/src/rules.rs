@@ -20,7 +20,7 @@ pub struct Choice {
     requests: Vec<Request>,
 }
 
-/// A mistake in a rule.
+/// An error in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
     /// The place of the rule in its choice, counted from 0.
@@ -55,17 +55,17 @@ impl Choice {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] for the first rule with a mistake.
+    /// [`RuleError`] for the first invalid rule.
     pub fn parse<T: AsRef<[u8]>>(rules: &[T]) -> Result<Self, RuleError> {
         if rules.len() > RULES_MAX {
             return Err(text_of(0, GrammarError::TooManyRules));
         }
         let is_one = rules.len() == 1;
         let request = |(at, rule): (usize, &T)| {
-            let asked = packed_rule(rule.as_ref(), Slots::DEFAULT);
+            let request = packed_rule(rule.as_ref(), Slots::DEFAULT);
             // A single rule may grant a part of its cost.
-            let asked = if is_one { asked } else { asked.and_then(AnyRequest::in_full) };
-            match asked {
+            let request = if is_one { request } else { request.and_then(AnyRequest::in_full) };
+            match request {
                 Ok(AnyRequest::Units(request)) => Ok(request),
                 Ok(AnyRequest::Lease(_))
                 | Err(
@@ -154,7 +154,7 @@ pub fn decide(
     Ok((outcome.decision, write))
 }
 
-/// Makes the row of a decision, for [`deciding`].
+/// Creates the row of a decision, for [`deciding`].
 fn row(request: &Request, decision: Decision) -> Row {
     let left_units = request.options.left_units(decision.limit);
     Row { decision, cost: request.options.cost, left_units, force: None }
@@ -188,7 +188,9 @@ fn no_algorithm(rule: &[u8]) -> String {
         let units: u32 = units.trim().parse().ok()?;
         let first = period.trim().chars().next()?;
         let unit = ['s', 'm', 'h', 'd'].into_iter().find(|unit| *unit == first)?;
-        Some(format!("for {units} a period, GCRA {units} {units} 1{unit} or FIXED {units} 1{unit}"))
+        Some(format!(
+            "for {units} per period, GCRA {units} {units} 1{unit} or FIXED {units} 1{unit}"
+        ))
     });
     let rate = rate.unwrap_or_else(|| "such as GCRA 20 10 1s".to_owned());
     format!("ERR invalid rule: expected {ALGORITHMS}; {rate}")

@@ -1,4 +1,4 @@
-//! What the rules of each choice do to the same traffic.
+//! Runs the rules of each choice on the same traffic.
 //!
 //! A client may repeat a call that is denied. Its retries depend on the replies, so each choice has
 //! calls of its own.
@@ -62,7 +62,7 @@ pub struct Outcome {
 pub struct Results<T> {
     /// The number of calls that are no retries.
     pub offered: usize,
-    /// The result of each choice, or the mistake in its rules.
+    /// The result of each choice, or the error in its rules.
     pub choices: Vec<Result<T, RuleError>>,
 }
 
@@ -92,7 +92,7 @@ pub fn run<T: Send>(
 ///
 /// # Errors
 ///
-/// Returns [`RuleError`] for the first rule with a mistake.
+/// Returns [`RuleError`] for the first invalid rule.
 fn run_choice(rules: &[String], calls: &[Call], scenario: &Scenario) -> Result<Outcome, RuleError> {
     let (choice, words) = wording::choice_of_cost(rules, scenario.cost)?;
     let until = START.after(Span::from_ms(scenario.traffic.duration_ms));

@@ -185,7 +185,7 @@ impl Traffic {
     }
 }
 
-/// Makes the profile of bursts: each takes the first tenth of its part of the time line.
+/// Creates the profile of bursts: each takes the first tenth of its part of the time line.
 fn bursts() -> Profile {
     let edges = |burst: u32| {
         let at = |tenths: f64| (f64::from(burst) + tenths / 10.0) / f64::from(BURSTS);

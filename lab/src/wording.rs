@@ -40,7 +40,7 @@ pub struct Bound {
 ///
 /// # Errors
 ///
-/// Returns [`RuleError`] for the first rule with a mistake.
+/// Returns [`RuleError`] for the first invalid rule.
 pub fn choice_of_cost(rules: &[String], cost: u64) -> Result<(Choice, Vec<String>), RuleError> {
     let given = Choice::parse(rules)?;
     let with_cost = |(rule, request): (&String, &Request)| {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn mistake_in_a_rule_is_the_text_of_the_module() {
+    fn invalid_rule_gets_the_error_text_of_the_module() {
         let table = [
             (vec!["GCRA 6 10 60", "GCRA 0 10 60"], 1, "ERR invalid burst: "),
             (vec!["GCRA 6 10 60 COST x"], 0, "ERR invalid cost: "),
@@ -234,7 +234,7 @@ mod tests {
             (vec![""], 0, "ERR "),
         ];
         for (given, at, expected) in table {
-            let error = choice_of_cost(&rules(&given), 0).map(|_| ()).expect_err("a mistake");
+            let error = choice_of_cost(&rules(&given), 0).map(|_| ()).expect_err("an error");
             assert_eq!(error.rule, at, "{given:?}");
             assert!(error.text.starts_with(expected), "{given:?}: {}", error.text);
         }

@@ -20,7 +20,7 @@ const DURATIONS_MS: [u64; 6] =
     [1_000, 60_000, 3_600_000, 86_400_000, 60 * 86_400_000, 366 * 86_400_000];
 
 /// The number of timelines in which each feature was decided, to prove that none is left out.
-type Seen = BTreeMap<&'static str, u64>;
+type Counts = BTreeMap<&'static str, u64>;
 
 /// Draws words of rules for traffic of one duration.
 struct Draw<'a> {
@@ -90,9 +90,9 @@ impl Draw<'_> {
     fn rule(&mut self, is_one: bool) -> String {
         let mut rule = self.algorithm();
         if self.one_in(40) {
-            // A mistake: the lab has the error text of the module.
-            let mistakes = [" COST x", " LEAVE 101%", " WITHOUT", " COST 1 COST 1"];
-            return rule + *self.random.pick(&mistakes);
+            // An invalid option: the lab has the error text of the module.
+            let invalid = [" COST x", " LEAVE 101%", " WITHOUT", " COST 1 COST 1"];
+            return rule + *self.random.pick(&invalid);
         }
         if self.one_in(3) && !rule.starts_with("BACKOFF") {
             // Nothing, a few units, and more than most limits.
@@ -206,7 +206,7 @@ fn compare(client: &mut Client, timeline: u64, scenario: &Scenario, outcome: &Ou
     let mut looks = vec![freeze(scenario.traffic.duration_us())];
     let mut levels = Vec::new();
     for (at, line) in outcome.texts.policy_lines.iter().enumerate() {
-        // The line of a policy is the rule without its options. A look answers as a call of cost 0
+        // The line of a policy is the rule without its options. A look replies as a call of cost 0
         // would; calls of BACKOFF have no cost.
         let words: Vec<_> =
             line.split(' ').skip(2).chain(["COST", "0"]).map(str::to_owned).collect();
@@ -235,7 +235,7 @@ fn compare_error(client: &mut Client, timeline: u64, rules: &[String], error: &R
 }
 
 /// Counts the features of a timeline.
-fn count(seen: &mut Seen, outcome: &Outcome) {
+fn count(counts: &mut Counts, outcome: &Outcome) {
     let rules = &outcome.texts.rules;
     let names = [
         "GCRA",
@@ -257,11 +257,11 @@ fn count(seen: &mut Seen, outcome: &Outcome) {
         "%",
     ];
     for name in names {
-        *seen.entry(name).or_default() += u64::from(rules.iter().any(|rule| rule.contains(name)));
+        *counts.entry(name).or_default() += u64::from(rules.iter().any(|rule| rule.contains(name)));
     }
     for number in 2..=4 {
         let name = ["two rules", "three rules", "four rules"][number - 2];
-        *seen.entry(name).or_default() += u64::from(rules.len() == number);
+        *counts.entry(name).or_default() += u64::from(rules.len() == number);
     }
     let columns = &outcome.columns;
     let [allowed, _, _, waits, _] = columns.integers.each_ref().map(Column::to_vec);
@@ -273,7 +273,7 @@ fn count(seen: &mut Seen, outcome: &Outcome) {
         ("decided by a later rule", columns.rule.to_vec().iter().any(|rule| *rule > 0)),
     ];
     for (name, has_it) in features {
-        *seen.entry(name).or_default() += u64::from(has_it);
+        *counts.entry(name).or_default() += u64::from(has_it);
     }
 }
 
@@ -286,14 +286,14 @@ fn lab_and_server_give_the_same_integers() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(28);
-    let (mut calls, mut errors, mut seen) = (0, 0, Seen::new());
+    let (mut calls, mut errors, mut counts) = (0, 0, Counts::new());
     for timeline in 0..TIMELINES {
         let duration_ms = *random.pick(&DURATIONS_MS);
         let scenario = Draw { random: &mut random, duration_ms }.scenario();
         let results = run(&scenario, |outcome| outcome).expect("few calls");
         match &results.choices[0] {
             Ok(outcome) => {
-                count(&mut seen, outcome);
+                count(&mut counts, outcome);
                 calls += compare(&mut client, timeline, &scenario, outcome);
             }
             Err(error) => {
@@ -304,8 +304,8 @@ fn lab_and_server_give_the_same_integers() {
     }
     server.assert_alive();
     assert!(calls > 20 * TIMELINES as usize, "{calls} calls");
-    assert!(errors > 20 && errors < TIMELINES / 4, "{errors} timelines with a mistake");
-    for (feature, timelines) in seen {
+    assert!(errors > 20 && errors < TIMELINES / 4, "{errors} timelines with an error");
+    for (feature, timelines) in counts {
         assert!(timelines >= 20, "{feature}: {timelines} timelines");
     }
 }

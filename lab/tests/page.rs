@@ -1,4 +1,4 @@
-//! The page's server on a real socket: what it answers, and what it refuses.
+//! The page's server on a real socket: its responses, and its refusals.
 
 use redis_throttle_lab::page::serving::{Patience, Server};
 use serde_json::{Value, json};
@@ -16,12 +16,12 @@ fn start(patience: Patience) -> SocketAddr {
 }
 
 /// A head and a body, as the server sent them.
-struct Answer {
+struct Response {
     head: String,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     fn status(&self) -> u16 {
         let status = self.head.split(' ').nth(1).and_then(|status| status.parse().ok());
         status.unwrap_or_else(|| panic!("no status: {}", self.head))
@@ -39,17 +39,17 @@ impl Answer {
 }
 
 /// Sends bytes and reads until the server closes the connection.
-fn exchange(address: SocketAddr, bytes: &[u8]) -> Answer {
+fn exchange(address: SocketAddr, bytes: &[u8]) -> Response {
     let mut stream = connect(address);
     stream.write_all(bytes).expect("the server reads");
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     // A server that refuses a body closes before it has read all of it.
-    if let Err(error) = stream.read_to_end(&mut answer) {
+    if let Err(error) = stream.read_to_end(&mut response) {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
     }
-    let end = answer.windows(4).position(|end| end == b"\r\n\r\n").expect("the end of a head");
-    let body = answer.split_off(end + 4);
-    Answer { head: String::from_utf8(answer).expect("a head in UTF-8"), body }
+    let end = response.windows(4).position(|end| end == b"\r\n\r\n").expect("the end of a head");
+    let body = response.split_off(end + 4);
+    Response { head: String::from_utf8(response).expect("a head in UTF-8"), body }
 }
 
 /// Connects; a server that hangs fails the test.
@@ -59,13 +59,13 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Makes a request with the right host, which closes the connection.
-fn request(address: SocketAddr, line: &str, headers: &str, body: &str) -> Answer {
+/// Sends a request with the right host, which closes the connection.
+fn request(address: SocketAddr, line: &str, headers: &str, body: &str) -> Response {
     let head = format!("{line} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}");
     exchange(address, format!("{head}\r\n{body}").as_bytes())
 }
 
-fn simulate(address: SocketAddr, body: &Value) -> Answer {
+fn simulate(address: SocketAddr, body: &Value) -> Response {
     let body = body.to_string();
     let headers = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
     request(address, "POST /simulate", &headers, &body)
@@ -118,8 +118,12 @@ fn head_has_the_length_and_no_body() {
 fn unknown_paths_and_methods_are_refused() {
     let address = start(Patience::default());
     for path in ["/x", "/index", "/../Cargo.toml", "/%2e%2e/Cargo.toml", "//", "/simulate/"] {
-        let answer = request(address, &format!("GET {path}"), "", "");
-        assert_eq!((answer.status(), answer.error()), (404, "not found: see /".into()), "{path}");
+        let response = request(address, &format!("GET {path}"), "", "");
+        assert_eq!(
+            (response.status(), response.error()),
+            (404, "not found: see /".into()),
+            "{path}"
+        );
     }
     for (line, allowed) in [
         ("POST /", "GET, HEAD"),
@@ -127,8 +131,8 @@ fn unknown_paths_and_methods_are_refused() {
         ("GET /simulate", "POST"),
         ("OPTIONS /simulate", "POST"),
     ] {
-        let answer = request(address, line, "content-length: 0\r\n", "");
-        assert_eq!((answer.status(), answer.header("allow")), (405, Some(allowed)), "{line}");
+        let response = request(address, line, "content-length: 0\r\n", "");
+        assert_eq!((response.status(), response.header("allow")), (405, Some(allowed)), "{line}");
     }
 }
 
@@ -159,12 +163,12 @@ fn other_hosts_and_origins_are_refused() {
 }
 
 #[test]
-fn simulation_is_answered_in_columns() {
+fn simulation_is_returned_in_columns() {
     let address = start(Patience::default());
-    let answer = simulate(address, &scenario());
-    assert_eq!(answer.status(), 200);
-    assert_eq!(answer.header("content-type"), Some("application/octet-stream"));
-    let (len, rest) = answer.body.split_first_chunk::<4>().expect("a length");
+    let response = simulate(address, &scenario());
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.header("content-type"), Some("application/octet-stream"));
+    let (len, rest) = response.body.split_first_chunk::<4>().expect("a length");
     let len = usize::try_from(u32::from_le_bytes(*len)).expect("a length");
     assert_eq!(len % 8, 0);
     let (header, columns) = rest.split_at(len);
@@ -214,7 +218,7 @@ fn simulation_is_answered_in_columns() {
     assert_eq!(column(&choices[2]["level"]["rules"][1], 601), [9.0; 601]);
 }
 
-/// Decodes a column of the answer.
+/// Decodes a column of the response.
 fn numbers(columns: &[u8], place: &Value, count: usize) -> Vec<f64> {
     let offset = usize::try_from(place["offset"].as_u64().expect("an offset")).expect("small");
     assert_eq!(offset % 8, 0);
@@ -237,7 +241,7 @@ fn numbers(columns: &[u8], place: &Value, count: usize) -> Vec<f64> {
 }
 
 #[test]
-fn mistakes_in_a_scenario_are_named() {
+fn reports_the_invalid_field_of_a_scenario() {
     let address = start(Patience::default());
     let table = [
         ("/traffic/keys", json!(21), "invalid keys: expected 1 to 20"),
@@ -251,8 +255,8 @@ fn mistakes_in_a_scenario_are_named() {
     for (place, value, expected) in table {
         let mut body = scenario();
         *body.pointer_mut(place).expect(place) = value;
-        let answer = simulate(address, &body);
-        assert_eq!((answer.status(), answer.error().as_str()), (400, expected), "{place}");
+        let response = simulate(address, &body);
+        assert_eq!((response.status(), response.error().as_str()), (400, expected), "{place}");
     }
     let typed = |kind: &str| {
         let headers = format!("content-type: {kind}\r\ncontent-length: 2\r\n");
@@ -267,9 +271,9 @@ fn huge_bodies_are_refused() {
     let address = start(Patience::default());
     let json = "content-type: application/json\r\n";
     let announced = format!("{json}content-length: 65537\r\n");
-    let answer = request(address, "POST /simulate", &announced, "");
-    assert_eq!(answer.status(), 413);
-    assert_eq!(answer.error(), "invalid body: expected at most 65536 bytes");
+    let response = request(address, "POST /simulate", &announced, "");
+    assert_eq!(response.status(), 413);
+    assert_eq!(response.error(), "invalid body: expected at most 65536 bytes");
     // A body in chunks does not announce its length.
     let chunk = format!("10001\r\n{}\r\n", " ".repeat(65_537));
     let chunked = format!("{json}transfer-encoding: chunked\r\n");
@@ -288,7 +292,7 @@ fn silent_clients_are_dropped_and_their_places_freed() {
     for beginning in ["", "GET / HTTP/1.1\r\nhost: a", "GET / HTTP/1.1\r\n"] {
         let mut silent = connect(address);
         silent.write_all(beginning.as_bytes()).expect("the server reads");
-        // There is one place: this request is answered only after the silent client is dropped.
+        // There is one place: this request gets a response only after the silent client is dropped.
         assert_eq!(request(address, "GET /", "", "").status(), 200, "{beginning:?}");
         let mut rest = Vec::new();
         let end = silent.read_to_end(&mut rest);
@@ -300,24 +304,24 @@ fn silent_clients_are_dropped_and_their_places_freed() {
 fn connection_ends_after_its_time_even_if_it_is_in_use() {
     let patience = Patience {
         connection: Duration::from_millis(50),
-        last_answer: Duration::from_millis(50),
+        last_response: Duration::from_millis(50),
         ..Patience::default()
     };
     let address = start(patience);
     let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\n\r\n");
-    let answers_of_one = || {
-        let (mut stream, mut answers) = (connect(address), 0);
+    let responses_of_one = || {
+        let (mut stream, mut responses) = (connect(address), 0);
         // The server closes in the end, although each request is complete.
         while stream.write_all(request.as_bytes()).is_ok() {
             match stream.read(&mut [0; 65_536]) {
                 Ok(0) | Err(_) => break,
-                Ok(_) => answers += 1,
+                Ok(_) => responses += 1,
             }
         }
-        answers
+        responses
     };
-    // On a busy machine a connection may end before its first answer.
-    assert!((0..100).any(|_| answers_of_one() > 0));
+    // On a busy machine a connection may end before its first response.
+    assert!((0..100).any(|_| responses_of_one() > 0));
 }
 
 #[test]

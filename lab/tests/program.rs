@@ -34,9 +34,9 @@ fn prints_its_address_once_it_listens() {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let head = format!("GET / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response");
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
 }
 
 /// Runs the program with these arguments, and returns its exit code, output and errors.
@@ -47,7 +47,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn mistakes_are_one_line_and_exit_code_2() {
+fn reports_an_error_in_one_line_with_exit_code_2() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = listener.local_addr().expect("an address").to_string();
     let in_use = format!(

@@ -40,8 +40,8 @@ impl Lab {
         Client(stream)
     }
 
-    /// Asserts that the server still answers a new connection.
-    fn assert_it_answers(&self) {
+    /// Asserts that the server still serves a new connection.
+    fn assert_it_serves(&self) {
         let mut client = self.connect();
         client.send(b"PING\r\n");
         client.assert_next("+PONG\r\n");
@@ -105,7 +105,7 @@ fn clock_can_be_moved_and_all_connections_share_keys() {
 }
 
 #[test]
-fn command_in_pieces_is_answered_once_complete() {
+fn command_in_pieces_gets_its_reply_once_complete() {
     let lab = Lab::start();
     let mut client = lab.connect();
     for byte in b"*2\r\n$4\r\nECHO\r\n$3\r\nabc\r\n" {
@@ -114,7 +114,7 @@ fn command_in_pieces_is_answered_once_complete() {
     client.assert_next("$3\r\nabc\r\n");
     // The next one stays incomplete, and concerns no other connection.
     client.send(&CALL[..20]);
-    lab.assert_it_answers();
+    lab.assert_it_serves();
 }
 
 #[test]
@@ -161,11 +161,11 @@ fn malformed_input_gets_an_error_and_ends_the_connection() {
         let expected = format!("+PONG\r\n-ERR Protocol error: {expected}\r\n");
         assert_eq!(client.rest(), expected);
     }
-    lab.assert_it_answers();
+    lab.assert_it_serves();
 }
 
 #[test]
-fn ten_thousand_pipelined_commands_are_answered_in_order() {
+fn ten_thousand_pipelined_commands_get_their_replies_in_order() {
     const COMMANDS: usize = 10_000;
     let lab = Lab::start();
     let mut client = lab.connect();
@@ -189,12 +189,12 @@ fn client_that_reads_no_replies_is_not_read_either() {
     let command = [b"*2\r\n$4\r\nECHO\r\n$60000\r\n".as_slice(), &[b'x'; 60_000], b"\r\n"].concat();
     // The server buffers little. The system buffers some megabytes of what each side sends.
     let sent = (0..4_000).take_while(|_| client.0.write_all(&command).is_ok()).count();
-    assert!(sent < 4_000, "the server took 240 MB of commands whose replies nobody read");
-    lab.assert_it_answers();
+    assert!(sent < 4_000, "the server took 240 MB of commands whose replies were not read");
+    lab.assert_it_serves();
 }
 
 #[test]
-fn thousand_connections_are_answered_at_once() {
+fn thousand_connections_get_their_replies_at_once() {
     let lab = Lab::start();
     // Another process holds them: both ends would exceed the usual limit of open files.
     let mut holder = Command::new("/usr/bin/env")
@@ -244,7 +244,7 @@ fn reset_connections_concern_no_other() {
     }
     drop(done);
     assert_eq!(all.iter().count(), 50);
-    lab.assert_it_answers();
+    lab.assert_it_serves();
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub enum Refusal {
 }
 
 impl Access {
-    /// Makes the access for a server. `listen` is `host:port`, as given by the operator.
+    /// Creates the access for a server. `listen` is `host:port`, as given by the operator.
     pub fn new(listen: &str, address: SocketAddr) -> Self {
         let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
         Self { listen: host.to_ascii_lowercase(), address }

@@ -14,7 +14,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Makes the [`File`] of a name, at a path below `lab/page`.
+/// Creates the [`File`] of a name, at a path below `lab/page`.
 macro_rules! file {
     ($path:literal, $kind:expr, $name:literal) => {
         File::new($path, $kind, include_bytes!(concat!("../../page/", $name)))

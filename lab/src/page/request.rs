@@ -1,9 +1,9 @@
-//! One request and its answer.
+//! One request and its response.
 
 use super::access::{Access, Refusal};
-use super::answer::answer;
 use super::files::File;
-use super::scenario::{Mistake, scenario};
+use super::result_body::result_body;
+use super::scenario::{InvalidField, scenario};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName};
 use http::header::{HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -29,8 +29,8 @@ const SIMULATIONS_MAX: usize = 2;
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
 
-/// The headers of every answer. The page may load its own files and nothing else, and no other page
-/// may embed it.
+/// The headers of every response. The page may load its own files and nothing else, and no other
+/// page may embed it.
 const HEADERS: [(HeaderName, &str); 5] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -43,24 +43,24 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// The body of an answer, in pieces that are already complete.
+/// The body of a response, in pieces that are already complete.
 #[derive(Default)]
 pub struct Pieces(VecDeque<Bytes>);
 
-/// Answers requests.
+/// Responds to requests.
 pub struct Site {
     access: Access,
     simulations: Arc<Semaphore>,
 }
 
 impl Site {
-    /// Makes a site with these hosts.
+    /// Creates a site with these hosts.
     pub fn new(access: Access) -> Self {
         Self { access, simulations: Arc::new(Semaphore::new(SIMULATIONS_MAX)) }
     }
 
-    /// Answers a request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<Pieces>
+    /// Responds to a request.
+    pub async fn respond<B>(&self, request: Request<B>) -> Response<Pieces>
     where
         B: Body<Data = Bytes> + Send,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -110,13 +110,13 @@ impl Site {
         };
         let scenario = match scenario(&body) {
             Ok(scenario) => scenario,
-            Err(Mistake(text)) => return refused(StatusCode::BAD_REQUEST, &text),
+            Err(InvalidField(text)) => return refused(StatusCode::BAD_REQUEST, &text),
         };
         let Ok(permit) = Arc::clone(&self.simulations).acquire_owned().await else {
             return refused(StatusCode::SERVICE_UNAVAILABLE, "the server ends");
         };
         // The permit moves along: a simulation whose client is gone still counts until it ends.
-        let run = move || (answer(&scenario), permit).0;
+        let run = move || (result_body(&scenario), permit).0;
         match tokio::task::spawn_blocking(run).await {
             Ok(Ok(pieces)) => response(StatusCode::OK, BINARY, pieces),
             Ok(Err(_)) => {
@@ -128,8 +128,8 @@ impl Site {
     }
 }
 
-/// Returns true if the content type is JSON. A page of another site cannot send this type without
-/// asking first.
+/// Returns true if the content type is JSON. A page of another site cannot send this type without a
+/// preflight request.
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON))

@@ -1,4 +1,4 @@
-//! Reads a scenario from the JSON of the page. Every number has bounds, and a mistake names its
+//! Reads a scenario from the JSON of the page. Every number has bounds, and an error names its
 //! field.
 
 use crate::simulation::Scenario;
@@ -20,9 +20,9 @@ const RULES: RangeInclusive<usize> = 1..=16;
 /// The longest text of a rule, in bytes.
 const RULE_MAX_BYTES: usize = 200;
 
-/// A mistake in a scenario: the text names the field and what is expected.
+/// An invalid field of a scenario: the text names it and the expected value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake(pub String);
+pub struct InvalidField(pub String);
 
 type Object = Map<String, Value>;
 
@@ -30,8 +30,8 @@ type Object = Map<String, Value>;
 ///
 /// # Errors
 ///
-/// Returns the first [`Mistake`].
-pub fn scenario(body: &[u8]) -> Result<Scenario, Mistake> {
+/// Returns the first [`InvalidField`].
+pub fn scenario(body: &[u8]) -> Result<Scenario, InvalidField> {
     let body: Value =
         serde_json::from_slice(body).map_err(|_| expected("body", "a JSON object"))?;
     let body = object(Some(&body), "body")?;
@@ -51,7 +51,7 @@ pub fn scenario(body: &[u8]) -> Result<Scenario, Mistake> {
     Ok(Scenario { traffic, cost, retries, watch, choices })
 }
 
-fn traffic(fields: &Object) -> Result<Traffic, Mistake> {
+fn traffic(fields: &Object) -> Result<Traffic, InvalidField> {
     let duration_ms = whole(fields, "duration_ms", DURATION_MIN_MS..=DURATION_MAX_MS)?;
     let seed = whole(fields, "seed", 0..=u32::MAX.into())?;
     let keys = whole(fields, "keys", 1..=KEYS_MAX.into())?;
@@ -79,7 +79,7 @@ fn traffic(fields: &Object) -> Result<Traffic, Mistake> {
 }
 
 /// Reads the points of a drawn line.
-fn points(fields: &Object) -> Result<Vec<(f64, f64)>, Mistake> {
+fn points(fields: &Object) -> Result<Vec<(f64, f64)>, InvalidField> {
     let points = list(fields.get("points"), "points", POINTS)?;
     let mut previous = 0.0;
     let mut point = |value: &Value| {
@@ -95,7 +95,7 @@ fn points(fields: &Object) -> Result<Vec<(f64, f64)>, Mistake> {
 }
 
 /// Reads the rules of a choice.
-fn choice(value: &Value) -> Result<Vec<String>, Mistake> {
+fn choice(value: &Value) -> Result<Vec<String>, InvalidField> {
     let rules = list(object(Some(value), "choices")?.get("rules"), "rules", RULES)?;
     let rule = |rule: &Value| {
         let rule = rule.as_str().filter(|rule| rule.len() <= RULE_MAX_BYTES);
@@ -105,7 +105,7 @@ fn choice(value: &Value) -> Result<Vec<String>, Mistake> {
     rules.ok_or_else(|| expected("rules", format!("texts of at most {RULE_MAX_BYTES} bytes")))
 }
 
-fn object<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a Object, Mistake> {
+fn object<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a Object, InvalidField> {
     value.and_then(Value::as_object).ok_or_else(|| expected(field, "a JSON object"))
 }
 
@@ -113,26 +113,26 @@ fn list<'a>(
     value: Option<&'a Value>,
     field: &str,
     len: RangeInclusive<usize>,
-) -> Result<&'a [Value], Mistake> {
+) -> Result<&'a [Value], InvalidField> {
     let list = value.and_then(Value::as_array).filter(|list| len.contains(&list.len()));
     let text = || format!("a list of {} to {}", len.start(), len.end());
     list.map(Vec::as_slice).ok_or_else(|| expected(field, text()))
 }
 
-fn whole(fields: &Object, field: &str, range: RangeInclusive<u64>) -> Result<u64, Mistake> {
+fn whole(fields: &Object, field: &str, range: RangeInclusive<u64>) -> Result<u64, InvalidField> {
     let number = fields.get(field).and_then(Value::as_u64).filter(|number| range.contains(number));
     let text = || format!("{} to {}", range.start(), range.end());
     number.ok_or_else(|| expected(field, text()))
 }
 
-fn expected(field: &str, text: impl AsRef<str>) -> Mistake {
-    Mistake(format!("invalid {field}: expected {}", text.as_ref()))
+fn expected(field: &str, text: impl AsRef<str>) -> InvalidField {
+    InvalidField(format!("invalid {field}: expected {}", text.as_ref()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::answer::answer;
+    use crate::page::result_body::result_body;
     use crate::traffic::random::Random;
     use serde_json::json;
 
@@ -148,7 +148,7 @@ mod tests {
         })
     }
 
-    fn read(value: &Value) -> Result<Scenario, Mistake> {
+    fn read(value: &Value) -> Result<Scenario, InvalidField> {
         scenario(value.to_string().as_bytes())
     }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_names_its_field() {
+    fn error_names_the_invalid_field() {
         let points = |len| (0..len).map(|_| json!([0.5, 1])).collect::<Vec<_>>();
         let table = [
             ("/traffic", json!(1), "invalid traffic: expected a JSON object"),
@@ -217,7 +217,7 @@ mod tests {
         for (place, value, expected) in table {
             let mut scenario = valid();
             *scenario.pointer_mut(place).expect(place) = value;
-            let Mistake(text) = read(&scenario).expect_err(place);
+            let InvalidField(text) = read(&scenario).expect_err(place);
             assert!(text.starts_with(expected), "{place}: {text}");
         }
         for shape in ["steady", "bursty", "greedy", "herd", "day", "abuser"] {
@@ -226,17 +226,17 @@ mod tests {
                 scenario["traffic"]["shape"] = shape.into();
                 scenario["traffic"]["rate"] = rate;
                 let text = "invalid rate: expected 0 to 1000000".to_owned();
-                assert_eq!(read(&scenario), Err(Mistake(text)));
+                assert_eq!(read(&scenario), Err(InvalidField(text)));
             }
         }
     }
 
     #[test]
-    fn body_that_is_no_json_object_is_a_mistake() {
+    fn rejects_a_body_that_is_no_json_object() {
         let deep = "[".repeat(60_000);
         for body in ["", "{", "[]", "1", "\u{0}", deep.as_str()] {
             let text = "invalid body: expected a JSON object".to_owned();
-            assert_eq!(scenario(body.as_bytes()), Err(Mistake(text)));
+            assert_eq!(scenario(body.as_bytes()), Err(InvalidField(text)));
         }
     }
 
@@ -280,7 +280,7 @@ mod tests {
             };
             read += 1;
             if scenario.traffic.calls().is_ok_and(|calls| calls.len() <= 2_000) {
-                assert!(answer(&scenario).is_ok());
+                assert!(result_body(&scenario).is_ok());
             }
         }
         assert!(read > 100 && refused > 100, "{read} read, {refused} refused");

@@ -1,7 +1,7 @@
 //! Accepts connections and serves the site on each of them.
 //!
 //! The number of connections is limited, and each has deadlines: for the head of a request, for its
-//! body, and for the whole connection. So no client keeps others away for long.
+//! body, and for the whole connection. So no client keeps others out for long.
 
 use super::access::Access;
 use super::request::Site;
@@ -27,8 +27,8 @@ pub struct Patience {
     pub head: Duration,
     /// The time after which a connection accepts no further request.
     pub connection: Duration,
-    /// The time that it then has for the current answer.
-    pub last_answer: Duration,
+    /// The time that it then has for the current response.
+    pub last_response: Duration,
     /// The number of connections at a time. Others wait until one ends.
     pub connections_max: usize,
 }
@@ -38,7 +38,7 @@ impl Default for Patience {
         Self {
             head: Duration::from_secs(10),
             connection: Duration::from_secs(300),
-            last_answer: Duration::from_secs(30),
+            last_response: Duration::from_secs(30),
             connections_max: 64,
         }
     }
@@ -50,7 +50,7 @@ const HEAD_MAX_BYTES: usize = 16 * 1024;
 /// The pause after an error of `accept`, for example when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A server that listens and does not answer yet.
+/// A server that listens and does not respond yet.
 pub struct Server {
     listener: Listener,
     address: SocketAddr,
@@ -104,9 +104,9 @@ impl Server {
 
 /// Serves one connection until it ends. An error ends it too, and concerns no other connection.
 async fn serve(stream: TcpStream, site: &Site, patience: Patience) {
-    // Without this, the end of an answer could wait for the client's acknowledgement.
+    // Without this, the end of a response could wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(async |request| Ok::<_, Infallible>(site.answer(request).await));
+    let service = service_fn(async |request| Ok::<_, Infallible>(site.respond(request).await));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience.head)
@@ -115,6 +115,6 @@ async fn serve(stream: TcpStream, site: &Site, patience: Patience) {
     let mut connection = pin!(connection);
     if timeout(patience.connection, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(patience.last_answer, connection).await;
+        let _ = timeout(patience.last_response, connection).await;
     }
 }

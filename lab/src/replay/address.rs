@@ -13,7 +13,7 @@ const GROUPS: usize = 8;
 
 /// Reads an address, which may have brackets, a port or a zone, be IPv4 mapped to IPv6, or be an
 /// IPv6 address in full with a port and without brackets. An IPv6 address with `::` and without
-/// brackets has no port, because nothing tells it apart.
+/// brackets has no port, because nothing separates the two.
 pub fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -47,7 +47,7 @@ pub fn behind_nat64(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The proxies that tell the truth about their clients.
+/// The proxies whose reports about their clients are trusted.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     networks: Vec<IpNet>,

@@ -60,7 +60,7 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "FIELD[:UNIT]")]
     pub request_time: Option<String>,
 
-    /// The proxies that tell the client's address in X-Forwarded-For: networks, with commas. It
+    /// The proxies that report the client's address in X-Forwarded-For: networks, with commas. It
     /// then replaces $remote_addr
     #[arg(long, value_name = "NETWORKS")]
     pub trusted_proxies: Option<String>,
@@ -179,7 +179,7 @@ counts when it began.
 
 Bounds: 500 files, lines of 64 KiB, 16,000,000 keys of at most 1,024 bytes, 1 GiB of SLIDINGLOG
 states, 250,000 lines kept to be put in order, or with --reorder and long requests 16,000,000. A
-line that cannot be read is counted, and the first 3 are shown.
+line that cannot be read is counted, and the first 3 are printed.
 
 Exit status: 0 for a report. 1 if more than 1 % of the lines could not be read or put in order, and
 for a report whose figures may be wrong, which then says so first. 2 for any other error.";

@@ -24,7 +24,8 @@ pub struct TooFew;
 const FIELDS: &[u8] = b"#Fields:";
 
 impl Columns {
-    /// Makes a reader of these fields. The columns are the default ones until a line names others.
+    /// Creates a reader of these fields. The columns are the default ones until a line names
+    /// others.
     pub fn new(names: &Names, default: &'static str) -> Self {
         let wanted = names.all().map(|(field, name)| (field, name.to_owned())).collect();
         let (places, named) = (Vec::new(), default.as_bytes().to_vec());

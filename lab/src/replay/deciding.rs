@@ -1,7 +1,7 @@
 //! All limits that a replay tries on the same calls, and the report about them.
 
 use super::arguments::ReplayArguments;
-use super::escaping::shown;
+use super::escaping::printable;
 use super::event::Event;
 use super::failure::Failure;
 use super::keys::Keys;
@@ -42,16 +42,16 @@ pub struct Deciding {
 pub const RULES_MAX: usize = 4;
 
 /// The number of most denied keys that are reported.
-const KEYS_SHOWN: usize = 10;
+const KEYS_REPORTED: usize = 10;
 
-/// The number of characters of a key that are shown.
+/// The number of characters of a key that are printed.
 const KEY_LEN: usize = 80;
 
 /// The policies that are reported: those with the most calls.
-const POLICIES_SHOWN: usize = 100;
+const POLICIES_REPORTED: usize = 100;
 
 impl Deciding {
-    /// Makes the limits that the arguments ask for.
+    /// Creates the limits that the arguments request.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Deciding {
         if rules.is_empty() && policies.is_none() && arguments.suggest.is_none() {
             return Err(Failure::usage(
                 "nothing to do: name a limit with --rule 'GCRA 20 10 1s', policies with --policies \
-                 FILE, or ask for a limit with --suggest",
+                 FILE, or request a limit with --suggest",
             ));
         }
         let limits = if let Some(policies) = policies {
@@ -132,7 +132,7 @@ impl Deciding {
                 trials.iter().map(report).collect()
             }
             Limits::Joint(joint) => {
-                let Joint { rules, states, tally, denials_answered_by, .. } = &**joint;
+                let Joint { rules, states, tally, denials, .. } = &**joint;
                 let value_len = value_len(joint.algorithms(), states);
                 let mut report = limit("all rules together".to_owned(), tally, value_len, keys);
                 // Each rule has a key of its own.
@@ -141,8 +141,8 @@ impl Deciding {
                 let one = *bytes_a_key - value_len;
                 *bytes_a_key = one * more + value_len;
                 report.memory.bytes = report.memory.keys_at_once.saturating_mul(*bytes_a_key);
-                let answered = denials_answered_by.iter().copied();
-                report.denials_answered_by = rules.iter().cloned().zip(answered).collect();
+                let denials = denials.iter().copied();
+                report.denials_answered_by = rules.iter().cloned().zip(denials).collect();
                 vec![report]
             }
             Limits::Policies(policies) => {
@@ -172,7 +172,7 @@ impl Deciding {
             })
             .collect();
         reports.sort_by_key(|report| std::cmp::Reverse(report.calls));
-        reports.truncate(POLICIES_SHOWN);
+        reports.truncate(POLICIES_REPORTED);
         reports
     }
 
@@ -201,7 +201,7 @@ impl Deciding {
         let rule = rule.map(|(rule, _)| rule);
         let (percent, one_in) = suggest.cover();
         let excluded = excluded.iter().map(|excluded| ExcludedReport {
-            key: shown(keys.key(excluded.key), KEY_LEN),
+            key: printable(keys.key(excluded.key), KEY_LEN),
             calls: excluded.calls.into(),
             needs: excluded.needs,
         });
@@ -223,9 +223,9 @@ impl Deciding {
 fn limit(name: String, tally: &Tally, value_len: u64, keys: &Keys) -> LimitReport {
     let key_len = (keys.bytes_len() as u64).div_ceil((keys.len() as u64).max(1));
     let mut report = LimitReport::new(name, tally, value_len, key_len);
-    let top = tally.most_denied(number_of(keys), KEYS_SHOWN);
+    let top = tally.most_denied(number_of(keys), KEYS_REPORTED);
     let key = |(key, of_key): &(u32, OfKey)| KeyReport {
-        key: shown(keys.key(*key), KEY_LEN),
+        key: printable(keys.key(*key), KEY_LEN),
         calls: of_key.calls.into(),
         denied: of_key.denied.into(),
         peak: of_key.peak.into(),

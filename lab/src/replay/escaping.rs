@@ -1,8 +1,8 @@
-//! Bytes of a log, made safe to show.
+//! Escapes the bytes of a log, so that they are safe to print.
 
 /// Returns bytes as text of at most `len_max` characters. Control characters, and bytes that are
 /// not UTF-8, are escaped as in a program.
-pub fn shown(bytes: &[u8], len_max: usize) -> String {
+pub fn printable(bytes: &[u8], len_max: usize) -> String {
     let mut text = String::new();
     let mut len = 0;
     for chunk in bytes.utf8_chunks() {
@@ -50,11 +50,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_shown_without_control_characters_and_cut() {
-        assert_eq!(shown(b"a\x1b[2J\xff\n\xc3\xa4", 99), "a\\u{1b}[2J\\xff\\nä");
-        assert_eq!(shown("\u{202e}x".as_bytes(), 99), "\\u{202e}x");
-        assert_eq!(shown(b"abcdef", 3), "abc…");
-        assert_eq!(shown(b"abc", 3), "abc");
+    fn printed_bytes_have_no_control_characters_and_are_cut() {
+        assert_eq!(printable(b"a\x1b[2J\xff\n\xc3\xa4", 99), "a\\u{1b}[2J\\xff\\nä");
+        assert_eq!(printable("\u{202e}x".as_bytes(), 99), "\\u{202e}x");
+        assert_eq!(printable(b"abcdef", 3), "abc…");
+        assert_eq!(printable(b"abc", 3), "abc");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The end of a replay without a report: a text that says what to do, and an exit status.
 
-use super::escaping::shown;
+use super::escaping::printable;
 use super::lines::STANDARD_INPUT;
 use std::fmt;
 use std::io;
 
-/// The number of characters of a path that are shown.
+/// The number of characters of a path that are printed.
 const PATH_LEN: usize = 1_000;
 
 /// The exit status if too many lines were not read.
@@ -18,20 +18,20 @@ pub const USAGE: u8 = 2;
 pub struct Failure {
     /// The exit status of the program.
     pub status: u8,
-    /// The mistake, and the way out.
+    /// The error, and the way out.
     pub text: String,
 }
 
 impl Failure {
-    /// Makes the failure of a file that cannot be read.
+    /// Creates the failure of a file that cannot be read.
     pub fn of_file(path: &str, error: &io::Error) -> Self {
         if path == STANDARD_INPUT {
             return Self::usage(format!("cannot read the standard input: {error}"));
         }
-        Self::usage(format!("cannot read {}: {error}", shown(path.as_bytes(), PATH_LEN)))
+        Self::usage(format!("cannot read {}: {error}", printable(path.as_bytes(), PATH_LEN)))
     }
 
-    /// Makes the failure of an argument or a file.
+    /// Creates the failure of an argument or a file.
     pub fn usage(text: impl Into<String>) -> Self {
         Self { status: USAGE, text: text.into() }
     }

@@ -22,7 +22,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Makes an empty list. A name that is an alias stands for the format's own.
+    /// Creates an empty list. A name that is an alias stands for the format's own.
     pub const fn new(aliases: Aliases) -> Self {
         Self { list: Vec::new(), aliases }
     }

@@ -9,7 +9,7 @@ use super::formats::{Aliases, End, Named, SYSLOG, Shape};
 use super::json::{DEPTH_MAX, JsonLines};
 use super::stamp::Unit;
 
-/// What is known of the lines of a log: their form, and the fields that matter.
+/// The known properties of a log's lines: their form, and the fields that matter.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The name of the format, for the report.
@@ -24,7 +24,7 @@ pub struct Plan {
     pub request_time: Option<(String, Unit)>,
     /// Whether the unit of that time is known, and not only the usual one.
     pub knows_unit: bool,
-    /// How a line whose time is the beginning of the request tells its end.
+    /// The source of the request's end, if the time of a line is the beginning.
     pub end: End,
     /// A field that only lines of this format have.
     pub marker: Option<&'static str>,
@@ -187,7 +187,7 @@ pub enum NoForm {
 }
 
 impl Form {
-    /// Makes a reader of these fields.
+    /// Creates a reader of these fields.
     ///
     /// # Errors
     ///

@@ -185,7 +185,7 @@ pub enum Part {
     Whole,
     /// The method of a request.
     Method,
-    /// What is requested.
+    /// The requested target.
     Uri,
     /// That without the query and the host.
     Path,
@@ -278,12 +278,12 @@ impl BoundFormat {
 
     /// Returns the reason for a mismatch in words.
     pub fn explain(&self, mismatch: Mismatch) -> String {
-        let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let text_of = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         let variable = |at: usize| self.format.variables.get(at);
         match mismatch {
-            Mismatch::Lead => format!("expected `{}` at the beginning", shown(&self.format.lead)),
+            Mismatch::Lead => format!("expected `{}` at the beginning", text_of(&self.format.lead)),
             Mismatch::After(at) => variable(at).map_or_else(String::new, |variable| {
-                format!("expected `{}` after ${}", shown(&variable.after), variable.name)
+                format!("expected `{}` after ${}", text_of(&variable.after), variable.name)
             }),
             Mismatch::Space(at) => variable(at).map_or_else(String::new, |variable| {
                 format!("expected no space in ${}", variable.name)

@@ -21,7 +21,7 @@ pub struct Named {
     pub request_time: Option<(&'static str, Unit)>,
     /// Whether that unit cannot be configured.
     pub knows_unit: bool,
-    /// How a line whose time is the beginning of the request tells its end.
+    /// The source of the request's end, if the time of a line is the beginning.
     pub end: End,
     /// A field that only lines of this format have.
     pub marker: Option<&'static str>,
@@ -101,7 +101,7 @@ const HAPROXY: &str = "$remote_addr:$remote_port [$time_local] $frontend $backen
 const HAPROXY_TCP: &str = "$remote_addr:$remote_port [$time_local] $frontend $backend/$server \
                            $timers $bytes_sent $termination $connections $queues";
 
-/// What stands before a line of HAProxy: the number of the process, as syslog writes it, the fields
+/// The text before a line of HAProxy: the number of the process, as syslog writes it, the fields
 /// of RFC 5424, or nothing.
 pub const SYSLOG: [&str; 3] = ["$syslog]: ", "$syslog - - ", ""];
 

@@ -5,7 +5,7 @@ use super::arguments::ReplayArguments;
 use super::bad::{Bad, Sample};
 use super::condition::Condition;
 use super::counts::{Counts, LONG_US};
-use super::escaping::shown;
+use super::escaping::printable;
 use super::event::{Applied, Event};
 use super::failure::{BAD_LINES, Failure};
 use super::fields::{Field, Names, Values};
@@ -53,7 +53,7 @@ pub struct Intake {
     pub cuts: Vec<String>,
 }
 
-/// What a line gave.
+/// The result of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// A call.
@@ -64,10 +64,10 @@ pub enum Read {
     Far,
 }
 
-/// The number of bad lines that are shown.
+/// The number of bad lines that are printed.
 const SAMPLES_MAX: usize = 3;
 
-/// The number of characters of a bad line that are shown.
+/// The number of characters of a bad line that are printed.
 const SAMPLE_LEN: usize = 120;
 
 /// If all of the first lines are bad, the replay ends after this number.
@@ -86,7 +86,7 @@ pub const COMMENT: &[u8] = b"#";
 const DENIED: &[u8] = b"429";
 
 impl Intake {
-    /// Makes the reader that the arguments ask for, for lines of this plan.
+    /// Creates the reader that the arguments request, for lines of this plan.
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ impl Intake {
 
     /// Notes that a file could be read only up to a line.
     pub fn note_cut(&mut self, path: &str, lines: u64, reason: &str) {
-        let path = shown(path.as_bytes(), SAMPLE_LEN);
+        let path = printable(path.as_bytes(), SAMPLE_LEN);
         self.cuts.push(format!("{path} could be read only up to line {lines}: {reason}."));
     }
 
@@ -298,9 +298,11 @@ impl Intake {
         self.without_offset += u64::from(bad == Bad::Time(NoStamp::NoOffset));
         self.with_tab += u64::from(line.contains(&b'\t'));
         if self.samples.len() < SAMPLES_MAX {
-            let (file, reason) =
-                (shown(file.as_bytes(), SAMPLE_LEN), bad.explain(&self.form, self.key.as_str()));
-            let text = shown(line, SAMPLE_LEN);
+            let (file, reason) = (
+                printable(file.as_bytes(), SAMPLE_LEN),
+                bad.explain(&self.form, self.key.as_str()),
+            );
+            let text = printable(line, SAMPLE_LEN);
             self.samples.push(Sample { file, line: number, reason, text });
         }
     }

@@ -21,7 +21,7 @@ pub struct JsonLines {
 pub struct NotAnObject;
 
 impl JsonLines {
-    /// Makes a reader of these fields.
+    /// Creates a reader of these fields.
     pub fn new(names: &Names) -> Self {
         Self { wanted: names.all().map(|(field, name)| (field, name.to_owned())).collect() }
     }

@@ -32,7 +32,7 @@ const RATES: &str = "1/1m,2/1m,5/1m,10/1m,20/1m,1/1s,2/1s,5/1s,10/1s,20/1s,50/1s
 const WINDOWS: &str = "1s,10s,1m,10m,1h,1d";
 
 impl Ladder {
-    /// Reads the ladder that the arguments ask for.
+    /// Reads the ladder that the arguments request.
     ///
     /// # Errors
     ///

@@ -118,7 +118,7 @@ impl Lines {
         Self::of(Metered { input, read })
     }
 
-    /// Makes the lines of an input, which is decompressed if it begins as gzip files do.
+    /// Creates the lines of an input, which is decompressed if it begins as gzip files do.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub struct Link {
     pub to_us: u64,
 }
 
-/// Makes the link of a log with `keys` keys; `None` without calls. Each choice has one rule, or
+/// Creates the link of a log with `keys` keys; `None` without calls. Each choice has one rule, or
 /// several for one `RL.ALL`.
 pub fn link(timeline: &TimelineReport, keys: u64, choices: &[Vec<String>]) -> Option<Link> {
     let drawn = keys.min(KEYS_MAX.into());
@@ -42,9 +42,9 @@ pub fn link(timeline: &TimelineReport, keys: u64, choices: &[Vec<String>]) -> Op
     let scaled = |calls: u64| u128::from(calls) * 1_000_000 * u128::from(drawn) / u128::from(keys);
     let calls: Vec<u128> = timeline.calls.iter().map(|calls| scaled(*calls)).collect();
     let (first, end) = around_the_busiest(&calls, CALLS_MAX as u128 * 900_000);
-    let shown = calls.get(first..end).filter(|shown| !shown.is_empty())?;
-    let per_point = shown.len().div_ceil(POINTS_MAX);
-    let rates: Vec<f64> = shown
+    let busiest = calls.get(first..end).filter(|busiest| !busiest.is_empty())?;
+    let per_point = busiest.len().div_ceil(POINTS_MAX);
+    let rates: Vec<f64> = busiest
         .chunks(per_point)
         .map(|calls| {
             let length_us = u128::from(timeline.interval_us) * calls.len() as u128;
@@ -61,7 +61,7 @@ pub fn link(timeline: &TimelineReport, keys: u64, choices: &[Vec<String>]) -> Op
             rates.iter().enumerate().map(|(at, rate)| (place(at), *rate)).collect()
         }
     };
-    let duration_ms = timeline.interval_us.saturating_mul(shown.len() as u64) / 1_000;
+    let duration_ms = timeline.interval_us.saturating_mul(busiest.len() as u64) / 1_000;
     let duration_ms = duration_ms.clamp(DURATION_MIN_MS, DURATION_MAX_MS);
     let state = json!({
         "v": 1,

@@ -35,7 +35,7 @@ impl Moments {
         if at_us >= self.until_us || self.moments.is_empty() {
             self.advance(at_us);
         }
-        // `advance` made this interval.
+        // `advance` has added this interval.
         &mut self.moments[self.last]
     }
 

@@ -49,7 +49,7 @@ pub struct Sorting {
 }
 
 impl Sorting {
-    /// Makes a sorting with a window of time.
+    /// Creates a sorting with a window of time.
     pub const fn new(window_us: u64) -> Self {
         Self::with_room(window_us, KEPT_LEN, KEPT_MAX, NEW_LEN)
     }
@@ -189,7 +189,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Makes a timeline.
+    /// Creates a timeline.
     pub fn new(window_us: u64, spreads: bool, subtracts: bool) -> Self {
         Self {
             window_us,

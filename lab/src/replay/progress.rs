@@ -12,7 +12,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Makes the bar for these files.
+    /// Creates the bar for these files.
     pub fn new(paths: &[String]) -> Self {
         if !stderr().is_terminal() {
             return Self { bar: None };

@@ -27,7 +27,7 @@ pub struct Report {
     pub key: String,
     /// The reasons why the figures may be wrong.
     pub doubts: Vec<String>,
-    /// What to know about the figures.
+    /// The remarks on the figures.
     pub notes: Vec<String>,
     /// The limits: each rule, all rules together, or all policies.
     pub limits: Vec<LimitReport>,
@@ -238,8 +238,8 @@ pub struct ExcludedReport {
 pub const SERVER_BYTES_A_KEY: u64 = 128;
 
 impl LimitReport {
-    /// Makes the report of a tally. `value_len` is the length of a stored value, and `key_len` that
-    /// of a key.
+    /// Creates the report of a tally. `value_len` is the length of a stored value, and `key_len`
+    /// that of a key.
     pub fn new(name: String, tally: &Tally, value_len: u64, key_len: u64) -> Self {
         let bytes_a_key = value_len + key_len + SERVER_BYTES_A_KEY;
         let keys_at_once = tally.at_once.most;

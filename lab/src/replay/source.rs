@@ -50,7 +50,7 @@ impl Ahead {
 }
 
 impl Source {
-    /// Makes the source of an open file.
+    /// Creates the source of an open file.
     pub const fn new(path: String, lines: Lines) -> Self {
         Self { path, lines, ahead: VecDeque::new(), first_us: 0, latest_us: 0 }
     }

@@ -43,15 +43,15 @@ const MONTHS: [&[u8; 3]; 12] = [
 ];
 
 impl Stamps {
-    /// Makes a parser. Times without an offset have this one, in seconds east of UTC.
+    /// Creates a parser. Times without an offset have this one, in seconds east of UTC.
     pub fn new(utc_offset_s: Option<i32>) -> Self {
         Self { utc_offset_s, ..Self::default() }
     }
 
     /// Reads a time: nginx's `$time_local` (`10/Oct/2026:13:55:36 +0200`), a date and a time as in
     /// RFC 3339, also with a space or a tab between them and before the offset, or a number of
-    /// seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, which are told
-    /// apart by their size. A fraction of the second follows a point or a comma. Without an
+    /// seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, whose unit follows
+    /// from their size. A fraction of the second follows a point or a comma. Without an
     /// offset, the second form is in UTC unless the parser has an offset, or the date has `/`.
     ///
     /// # Errors
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn times_without_an_offset_or_a_time_of_day_are_told_apart() {
+    fn times_without_an_offset_or_a_time_of_day_have_errors_of_their_own() {
         let mut stamps = Stamps::default();
         assert_eq!(stamps.read(b"10/Oct/2026:11:55:36.250"), Err(NoStamp::NoOffset));
         assert_eq!(stamps.read(b"10/Oct/2026"), Err(NoStamp::DateAlone));

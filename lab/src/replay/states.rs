@@ -38,7 +38,7 @@ pub const fn len_max(algorithm: Algorithm) -> Option<usize> {
 }
 
 impl States {
-    /// Makes the states of keys under rules of these algorithms. A key has one rule.
+    /// Creates the states of keys under rules of these algorithms. A key has one rule.
     pub fn new(algorithms: impl IntoIterator<Item = Algorithm>) -> Self {
         let longest = algorithms
             .into_iter()

@@ -87,7 +87,7 @@ pub struct Suggestion {
 }
 
 impl Suggest {
-    /// Makes a suggestion that the arguments ask for.
+    /// Creates the suggestion that the arguments request.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl Suggest {
             let units = units.map(|units| units.map(|units| units.max(1)));
             // A burst without a rule, such as one that takes a century to refill, is none.
             let has_rule = |units: &u64| self.ladder.rule(*rung, *units).is_some();
-            let shown = units.map(|units| units.filter(has_rule));
-            frontier.push(Covered { rung: rung.text(), units: shown });
+            let valid = units.map(|units| units.filter(has_rule));
+            frontier.push(Covered { rung: rung.text(), units: valid });
             let raised = units[self.cover].map(|units| self.raised(units));
             let Some((units, rule)) =
                 raised.and_then(|units| Some((units, self.ladder.rule(*rung, units)?)))
@@ -185,20 +185,20 @@ impl Suggest {
     /// Returns the number of keys that need more than `units`, their calls, and those with the most
     /// calls.
     fn excluded(&self, keys: u32, rung: usize, units: u64) -> (u64, u64, Vec<Excluded>) {
-        const SHOWN: usize = 10;
+        const REPORTED: usize = 10;
         let mut all: Vec<_> = (0..keys)
             .filter_map(|key| {
                 let needs = self.needs(key, rung);
                 let calls = self.keys.record(key).first()?.calls;
-                let needs_shown = Some(needs).filter(|needs| *needs < TOO_LARGE);
-                let excluded = Excluded { key, calls, needs: needs_shown };
+                let finite_needs = Some(needs).filter(|needs| *needs < TOO_LARGE);
+                let excluded = Excluded { key, calls, needs: finite_needs };
                 (needs > units).then_some(excluded)
             })
             .collect();
         all.sort_by_key(|excluded| std::cmp::Reverse(excluded.calls));
         let calls = all.iter().map(|excluded| u64::from(excluded.calls)).sum();
         let count = all.len() as u64;
-        all.truncate(SHOWN);
+        all.truncate(REPORTED);
         (count, calls, all)
     }
 

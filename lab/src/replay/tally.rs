@@ -68,8 +68,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Makes a tally. `window_us` is the length of the windows in which a key's peak is counted, at
-    /// least a second; a stored key lives for at most `life_us` after a call.
+    /// Creates a tally. `window_us` is the length of the windows in which a key's peak is counted,
+    /// at least a second; a stored key lives for at most `life_us` after a call.
     pub fn new(window_us: u64, life_us: u64) -> Self {
         let window_us = window_us.max(1_000_000);
         let windows = u32::try_from(life_us.div_ceil(window_us)).unwrap_or(u32::MAX).max(1);

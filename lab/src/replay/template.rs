@@ -1,4 +1,4 @@
-//! Templates: texts with fields in them, from which a line's key, cost or policy is made.
+//! Templates: texts with fields in them, from which a line's key, cost or policy is built.
 //!
 //! ```text
 //! $remote_addr          the field
@@ -38,7 +38,7 @@ struct Place {
     entry: Option<i32>,
     cut: Option<Cut>,
     is_address: bool,
-    /// Whether the field tells who calls: the address or the name of a client.
+    /// Whether the field identifies the caller: the address or the name of a client.
     is_caller: bool,
 }
 

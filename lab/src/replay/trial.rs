@@ -43,7 +43,7 @@ pub struct Joint {
     /// The numbers of all rules together.
     pub tally: Tally,
     /// The denied calls whose reply each rule gave: the one with the longest wait.
-    pub denials_answered_by: Vec<u64>,
+    pub denials: Vec<u64>,
 }
 
 /// The policies of a file.
@@ -73,7 +73,7 @@ pub struct PolicyCounts {
 }
 
 impl Trial {
-    /// Makes the trial of a rule. `priced` is true if the lines give the cost.
+    /// Creates the trial of a rule. `priced` is true if the lines give the cost.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Trial {
 }
 
 impl Joint {
-    /// Makes the trial of several rules. `priced` is true if the lines give the cost.
+    /// Creates the trial of several rules. `priced` is true if the lines give the cost.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Joint {
             states: algorithms.map(|algorithm| States::new([algorithm])).collect(),
             bytes: vec![Vec::new(); rules.len()],
             tally: Tally::new(window_us, life_us),
-            denials_answered_by: vec![0; rules.len()],
+            denials: vec![0; rules.len()],
             choice,
         })
     }
@@ -179,9 +179,9 @@ impl Joint {
             (0, _) => Verdict::Denied,
             _ => Verdict::Allowed,
         };
-        let answered = self.denials_answered_by.get_mut(reply.rule);
-        if let Some(answered) = answered.filter(|_| allowed == 0) {
-            *answered += 1;
+        let denials = self.denials.get_mut(reply.rule);
+        if let Some(denials) = denials.filter(|_| allowed == 0) {
+            *denials += 1;
         }
         let wait_us = u64::try_from(wait_ms).unwrap_or(0).saturating_mul(1_000);
         self.tally.count(event.key, event.at_us, Fate { verdict, wait_us });
@@ -190,7 +190,7 @@ impl Joint {
 }
 
 impl PolicyTrial {
-    /// Makes the trial of policies.
+    /// Creates the trial of policies.
     pub fn new(policies: &[Policy]) -> Self {
         let lives = policies.iter().map(|policy| window_and_life_us(&policy.rule_text()).1);
         let states = States::new(policies.iter().map(|policy| policy.rule().algorithm()));

@@ -18,8 +18,8 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// Returns a share in per cent, with two decimals. A share that is not zero is never shown as zero,
-/// and one that is not all never as all.
+/// Returns a share in per cent, with two decimals. A share that is not zero is never printed as
+/// zero, and one that is not all never as all.
 pub fn share(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".to_owned();

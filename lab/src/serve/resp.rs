@@ -220,8 +220,8 @@ mod tests {
             (&[words.as_slice(), b"\n"].concat(), Malformed::Count),
         ];
         for (input, expected) in table {
-            let shown = &input[..input.len().min(40)];
-            assert_eq!(command(input), Err(expected), "{}", shown.escape_ascii());
+            let start = &input[..input.len().min(40)];
+            assert_eq!(command(input), Err(expected), "{}", start.escape_ascii());
         }
         assert_eq!(
             Malformed::Word(0xff).to_string(),

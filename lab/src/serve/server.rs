@@ -1,4 +1,4 @@
-//! Accepts connections, and answers the commands of each in their order.
+//! Accepts connections, and replies to the commands of each in their order.
 //!
 //! A connection holds at most one command that is incomplete, and reads no further while its client
 //! leaves replies unread.
@@ -26,13 +26,13 @@ const REPLIES_BYTES: usize = 16 * 1024;
 const READ_BYTES: usize = 16 * 1024;
 /// The time for a client to read replies.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
-/// What is read, and for how long, after the last reply.
+/// The bytes that are read after the last reply, and the time for them.
 const DISCARDED_BYTES: u64 = 1024 * 1024;
 const DISCARD_PATIENCE: Duration = Duration::from_secs(1);
 /// The pause after an error of `accept`, for example when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A server that listens and does not answer yet.
+/// A server that listens and does not reply yet.
 #[derive(Debug)]
 pub struct Server {
     listener: Listener,
@@ -55,7 +55,7 @@ impl Server {
         self.address
     }
 
-    /// Answers until the process ends.
+    /// Serves until the process ends.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ async fn serve(mut stream: TcpStream, mut session: Session) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
-        let (read, next) = answer(&mut session, &input, &mut output);
+        let (read, next) = run_all(&mut session, &input, &mut output);
         input.drain(..read);
         if !output.is_empty() {
             timeout(WRITE_PATIENCE, stream.write_all(&output)).await??;
@@ -119,9 +119,9 @@ async fn serve(mut stream: TcpStream, mut session: Session) -> io::Result<()> {
     }
 }
 
-/// Answers the commands of `input` until their replies are worth sending. Returns the number of
+/// Runs the commands of `input` until their replies are worth sending. Returns the number of
 /// bytes read, and `None` next to it if the rest is no complete command.
-fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (usize, Option<Next>) {
+fn run_all(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (usize, Option<Next>) {
     let mut read = 0;
     while output.len() < REPLIES_BYTES {
         match resp::command(&input[read..]) {

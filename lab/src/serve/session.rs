@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The version of the server whose replies these are, for drivers that compare it.
 const VERSION: &str = "7.4.0";
 
-/// What happens to the connection after a command.
+/// The next step of the connection after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It reads the next command.

@@ -79,7 +79,7 @@ impl Type {
 }
 
 impl ColumnWriter {
-    /// Makes an empty column with room for some numbers of one byte.
+    /// Creates an empty column with room for some numbers of one byte.
     pub fn with_capacity(numbers: usize) -> Self {
         let column = Column { kind: Type::U8, bytes: Vec::with_capacity(numbers) };
         Self { column, block: Vec::with_capacity(BLOCK_LEN) }

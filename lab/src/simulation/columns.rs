@@ -33,7 +33,7 @@ pub struct ColumnsWriter {
 }
 
 impl ColumnsWriter {
-    /// Makes empty columns with room for some calls.
+    /// Creates empty columns with room for some calls.
     pub fn with_capacity(calls: usize) -> Self {
         let column = || ColumnWriter::with_capacity(calls);
         Self {

@@ -30,7 +30,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Makes the measures of a choice, still without values.
+    /// Creates the measures of a choice, still without values.
     pub fn new(choice: &Choice, duration_us: u64) -> Self {
         let options = CallOptions::of_cost(Cost::ZERO);
         let peek = |request: &Request| Request { rule: request.rule, options };
@@ -132,7 +132,7 @@ struct Counted {
 }
 
 impl Summing {
-    /// Makes empty sums for a choice. `bounds` has the bound of each rule.
+    /// Creates empty sums for a choice. `bounds` has the bound of each rule.
     pub fn new(choice: &Choice, bounds: &[Bound], keys: u8) -> Self {
         let counted = |(request, bound): (&Request, &Bound)| Counted {
             window_us: bound.window.as_us(),

@@ -37,14 +37,14 @@ pub struct RetryQueue {
     behaviour: Retries,
     /// The instant, the order of the denials, the key and the attempt.
     waiting: BinaryHeap<Reverse<(u64, usize, u8, u8)>>,
-    /// The end of the time line. A retry at or after it is not made.
+    /// The end of the time line. A retry at or after it is left out.
     end_us: u64,
     left: usize,
     truncated: bool,
 }
 
 impl RetryQueue {
-    /// Makes a queue for at most `most` retries.
+    /// Creates a queue for at most `most` retries.
     pub fn new(behaviour: Retries, end_us: u64, most: usize) -> Self {
         let waiting = BinaryHeap::new();
         Self { behaviour, waiting, end_us, left: most, truncated: false }

@@ -37,7 +37,7 @@ fn rows(columns: &Columns) -> Vec<(i64, i64, [i64; 5])> {
 
 #[test]
 fn calls_get_the_replies_of_the_commands_page() {
-    // Eight calls within a second against a burst of 6, 10 a minute.
+    // Eight calls within a second against a burst of 6, 10 per minute.
     let steady = Shape::Steady(8.0);
     let outcome = outcome(&scenario(steady, 1_000, &["GCRA 6 10 60"]));
     let expected = [
@@ -58,7 +58,7 @@ fn calls_get_the_replies_of_the_commands_page() {
 
 #[test]
 fn client_that_obeys_is_never_denied_twice_in_a_row_without_rivals() {
-    // Two calls at once every 5 s against one a second: the second is denied and comes again.
+    // Two calls at once every 5 s against one per second: the second is denied and comes again.
     let mut herd = scenario(Shape::Herd(24.0 / 60.0), 60_000, &["GCRA 1 1 1s", "FIXED 1 1s"]);
     herd.retries = Retries::Obey;
     for outcome in outcomes(&herd) {
@@ -185,12 +185,12 @@ fn busiest_window_does_not_include_its_end() {
 }
 
 #[test]
-fn mistake_in_one_choice_leaves_the_others() {
+fn invalid_rule_in_one_choice_leaves_the_others() {
     let steady = scenario(Shape::Steady(1.0), 1_000, &["GCRA 0 1 1s", "GCRA 1 1 1s"]);
     let results = run(&steady, |outcome| outcome.columns.len()).expect("few calls");
     assert_eq!(results.offered, 1);
     assert_eq!(results.choices[1], Ok(1));
-    let error = results.choices[0].as_ref().expect_err("a mistake");
+    let error = results.choices[0].as_ref().expect_err("an error");
     assert!(error.rule == 0 && error.text.starts_with("ERR invalid burst: "), "{error:?}");
 }
 

@@ -32,7 +32,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Makes the line through `knots`. Before the first and after the last one the rate is
+    /// Creates the line through `knots`. Before the first and after the last one the rate is
     /// constant.
     pub fn new(knots: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let given: Vec<_> = knots.into_iter().map(|(at, rate)| Knot { at, rate }).collect();

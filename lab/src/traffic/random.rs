@@ -6,7 +6,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// Makes the generator of a seed.
+    /// Creates the generator of a seed.
     pub fn new(seed: u32) -> Self {
         Self(seed.into())
     }

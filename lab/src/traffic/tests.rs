@@ -90,8 +90,8 @@ fn calls_of_every_shape_have_the_mean_rate_and_stay_within_bounds() {
             assert!(calls.is_sorted_by_key(|call| call.at_us), "{traffic:?}");
             let is_bounded = |call: &Call| call.at_us < 12_000_000 && call.key < keys;
             assert!(calls.iter().all(is_bounded), "{traffic:?}");
-            let seen = (0..keys).filter(|key| calls.iter().any(|call| call.key == *key)).count();
-            assert_eq!(seen, usize::from(keys), "{traffic:?}");
+            let drawn = (0..keys).filter(|key| calls.iter().any(|call| call.key == *key)).count();
+            assert_eq!(drawn, usize::from(keys), "{traffic:?}");
         }
     }
 }

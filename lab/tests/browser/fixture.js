@@ -100,11 +100,11 @@ export async function openPage(browser, address, options = {}) {
     if (response.status() >= 400) trouble.push(`${response.status()}: ${response.url()}`);
   });
   await page.goto(`${address}/${fragment}`);
-  await answered(page);
+  await waitUntilReady(page);
   return { page, trouble, close: () => opened.close() };
 }
 
-/** Waits until the page shows the answer to its newest state, or an error of it. */
-export async function answered(page) {
-  await page.waitForFunction(() => ['yes', 'error'].includes(document.body.dataset.answered));
+/** Waits until the page shows the calls of its newest state, or its error. */
+export async function waitUntilReady(page) {
+  await page.waitForFunction(() => ['yes', 'error'].includes(document.body.dataset.ready));
 }

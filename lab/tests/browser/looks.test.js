@@ -1,4 +1,4 @@
-// How the page looks: sizes, themes, contrast, accessibility, and the time of a redraw. With
+// The looks of the page: sizes, themes, contrast, accessibility, and the time of a redraw. With
 // $SCREENSHOTS, a folder, the page is pictured in three sizes and both themes; with $SCREENSHOT, a
 // file, in the form that the pages of the project show.
 
@@ -9,7 +9,7 @@ import { join, resolve } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { defaultState, toFragment } from '../../page/state.js';
-import { answered, openPage, startBrowser, startLab } from './fixture.js';
+import { openPage, startBrowser, startLab, waitUntilReady } from './fixture.js';
 import { writePicture } from './picture.js';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -34,7 +34,7 @@ function linkTo(traffic, choices = defaultState().choices) {
   return `#${toFragment({ ...state, traffic: { ...state.traffic, ...traffic }, choices })}`;
 }
 
-/** Points at a call of the second rule, so that a tooltip and readouts are shown. */
+/** Points at a call of the second rule, so that a tooltip and readouts appear. */
 async function pointAtCall(page) {
   const over = page.locator('.u-over').nth(1);
   await over.scrollIntoViewIfNeeded();
@@ -208,7 +208,7 @@ describe('a redraw', () => {
         await page.waitForFunction((old) => document.body.dataset.redraws !== old, before);
         times.push(Number(await page.evaluate(() => document.body.dataset.redrawMs)));
       }
-      await answered(page);
+      await waitUntilReady(page);
       const drawn = await page.locator('.plot').evaluateAll((plots) =>
         plots.map((plot) => Number(plot.dataset.drawnCalls)));
       assert.deepEqual(drawn, [99_900, 99_900, 99_900, 99_900]);

@@ -40,7 +40,7 @@ describe('the sentence of a rule', () => {
         + ' less and less.',
       'SLIDINGLOG 1 90s': 'At most 1 call in any 90 s.',
       'TOKENBUCKET 20 10 1m': '20 calls at once, then one each 6 s; a pause fills it up again.',
-      'LEAKYBUCKET 10 10 10': 'One call each 1 s: up to 10 calls queue, each told how long to wait;'
+      'LEAKYBUCKET 10 10 10': 'One call each 1 s: up to 10 calls queue, each with its wait;'
         + ' the rest is denied.',
       'GCRA 10 300 1m COST 2': '10 units at once, then one each 200 ms; a pause brings the burst'
         + ' back.',

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { callAt, decode, INTEGERS } from '../../page/reply.js';
 import { defaultState, fromFragment, toFragment } from '../../page/state.js';
-import { answered, openPage, startBrowser, startLab, startServer } from './fixture.js';
+import { openPage, startBrowser, startLab, startServer, waitUntilReady } from './fixture.js';
 
 let lab;
 let browser;
@@ -96,7 +96,7 @@ describe('traffic', () => {
       await page.mouse.move(box.x + box.width * 0.5, box.y + 30, { steps: 8 });
       await page.mouse.move(box.x + box.width * 0.7, box.y + 200, { steps: 8 });
       await page.mouse.up();
-      await answered(page);
+      await waitUntilReady(page);
       assert.equal(await page.getByRole('radio', { name: 'Drawn' }).isChecked(), true);
       const { traffic } = await linked(page);
       assert.equal(traffic.shape, 'drawn');
@@ -112,7 +112,7 @@ describe('traffic', () => {
       await page.locator('.handle[tabindex="0"]').focus();
       await page.keyboard.press('ArrowRight');
       for (let press = 0; press < 5; press += 1) await page.keyboard.press('ArrowUp');
-      await answered(page);
+      await waitUntilReady(page);
       const { traffic } = await linked(page);
       assert.deepEqual([traffic.points[0], traffic.points[2]], [[0, 5], [1, 5]]);
       assert.ok(traffic.points[1][1] > 5, `${traffic.points}`);
@@ -124,7 +124,7 @@ describe('traffic', () => {
   it('shows an error of the program next to the traffic', async () => {
     await onPage(opened(stateWith({ rate: 5 })), async (page) => {
       await page.getByLabel('keys', { exact: true }).fill('21');
-      await answered(page);
+      await waitUntilReady(page);
       const error = await page.locator('#traffic-error').textContent();
       assert.equal(error, 'invalid keys: expected 1 to 20');
       await page.getByLabel('keys', { exact: true }).fill('20');
@@ -140,11 +140,11 @@ describe('traffic', () => {
 });
 
 describe('rules', () => {
-  it('answer the same herd differently', async () => {
+  it('decide the same herd differently', async () => {
     await onPage({}, async (page) => {
       await page.getByRole('radio', { name: 'Steady' }).check();
       await page.getByRole('radio', { name: 'Thundering herd' }).check();
-      await answered(page);
+      await waitUntilReady(page);
       const rows = (await summary(page)).map((cells) => cells.join());
       assert.equal(rows.length, 4);
       assert.equal(new Set(rows).size, 4, `${rows}`);
@@ -157,7 +157,7 @@ describe('rules', () => {
       const slider = page.getByLabel('limit of Rule 1');
       await slider.focus();
       await page.keyboard.press('ArrowRight');
-      await answered(page);
+      await waitUntilReady(page);
       assert.equal(await page.getByLabel('Rule 1', { exact: true }).first().isVisible(), true);
       assert.equal(await page.locator('#rule-0-0').inputValue(), 'FIXED 12 10');
       const after = await summary(page);
@@ -166,7 +166,7 @@ describe('rules', () => {
     });
   });
 
-  it('show the text of the module at the field of a mistake', async () => {
+  it('show the error text of the module at an invalid field', async () => {
     await onPage({}, async (page) => {
       const field = page.locator('#rule-2-0');
       await field.fill('GCRA 0 10 10');
@@ -188,7 +188,7 @@ describe('rules', () => {
       await page.getByRole('button', { name: 'Remove Rule 2' }).click();
       await page.locator('#add').click();
       await page.getByRole('button', { name: '+ rule in the same call as Rule 1' }).click();
-      await answered(page);
+      await waitUntilReady(page);
       const { choices } = await linked(page);
       assert.deepEqual(choices, [
         ['FIXED 10 10', 'FIXED 100 1h'], ['LEAKYBUCKET 10 10 10'], ['GCRA 10 10 10'],
@@ -200,14 +200,14 @@ describe('rules', () => {
 });
 
 describe('the call under the pointer', () => {
-  /** Returns what a server answers to the calls of one key, up to the call `at`. */
-  function replayed(server, answer, choice, at) {
+  /** Returns the last reply of a server to the calls of one key, up to the call `at`. */
+  function replay(server, results, choice, at) {
     const { key: hovered } = callAt(choice, at);
     const lines = ['FLUSHALL'];
     const command = choice.command.replaceAll('user:1', `user:${hovered + 1}`);
     for (let call = 0; call <= at; call += 1) {
       if (choice.columns.key[call] !== hovered) continue;
-      const nowUs = answer.start_us + choice.columns.at_us[call];
+      const nowUs = results.start_us + choice.columns.at_us[call];
       lines.push(`RL.DEBUG CLOCK FREEZE ${nowUs}`, command);
     }
     const replies = server.cli(lines).filter((line) => line !== '');
@@ -222,31 +222,31 @@ describe('the call under the pointer', () => {
     ['BACKOFF 3 1s 30s 5m'],
   ];
 
-  it('has the five integers that a server answers to the same call', async () => {
+  it('has the five integers that a server returns for the same call', async () => {
     const server = await startServer();
     const places = [[0, 0.21, 0.9], [1, 0.5, 0.05], [2, 0.83, 0.7], [3, 0.4, 0.1]];
     for (const traffic of [{ shape: 'bursty', retries: 'obey' }, { shape: 'abuser', rate: 9 }]) {
       const state = stateWith(traffic, choices);
-      const answer = await simulated(state);
+      const results = await simulated(state);
       await onPage(opened(state), async (page) => {
         for (const [place, x, y] of places) {
           await hover(page, place, x, y);
-          const shown = await tooltip(page);
-          const choice = answer.choices[place];
-          assert.deepEqual(shown.names, INTEGERS);
-          const decided = callAt(choice, shown.at);
-          assert.equal(decided.atUs, shown.atUs);
-          const served = replayed(server, answer, choice, shown.at);
-          assert.deepEqual(shown.integers, served.integers, `${choice.command}, call ${shown.at}`);
-          assert.equal(shown.rule, served.rule);
-          if (place === 1) assert.match(shown.text, /From part [12]: (FIXED|SLIDINGLOG)/);
+          const tip = await tooltip(page);
+          const choice = results.choices[place];
+          assert.deepEqual(tip.names, INTEGERS);
+          const decided = callAt(choice, tip.at);
+          assert.equal(decided.atUs, tip.atUs);
+          const served = replay(server, results, choice, tip.at);
+          assert.deepEqual(tip.integers, served.integers, `${choice.command}, call ${tip.at}`);
+          assert.equal(tip.rule, served.rule);
+          if (place === 1) assert.match(tip.text, /From part [12]: (FIXED|SLIDINGLOG)/);
         }
       });
     }
     await server.end();
   });
 
-  it('is shown under the other charts with the names of its integers', async () => {
+  it('appears under the other charts with the names of its integers', async () => {
     await onPage(opened(stateWith({ shape: 'bursty' }, choices)), async (page) => {
       await hover(page, 0, 0.5, 0.5);
       for (const at of [1, 2, 3]) {
@@ -296,7 +296,7 @@ describe('the call under the pointer', () => {
 });
 
 describe('the figures of a rule', () => {
-  it('tell apart calls that act at once and calls that a leaky bucket queues', async () => {
+  it('distinguish calls that act at once from calls that a leaky bucket queues', async () => {
     const state = stateWith({ shape: 'bursty' }, [['LEAKYBUCKET 10 10 10'], ['GCRA 10 10 10']]);
     const { choices } = await simulated(state);
     const { allowed, retry_after_ms: waits } = choices[0].columns;
@@ -322,7 +322,7 @@ describe('a link', () => {
     let address;
     await onPage(opened(state), async (page) => {
       await page.locator('#rule-0-0').fill('GCRA 7 10 60');
-      await answered(page);
+      await waitUntilReady(page);
       await linked(page);
       address = page.url();
       first = await summary(page);

@@ -54,8 +54,8 @@ function chunk(name, data) {
 /** Writes a screenshot of a page to a file, with at most 256 colours. */
 export async function writePicture(page, path) {
   const png = (await page.screenshot()).toString('base64');
-  const asked = { png, most: COLOURS };
-  const { width, height, palette, pixels } = await page.evaluate(withPalette, asked);
+  const source = { png, most: COLOURS };
+  const { width, height, palette, pixels } = await page.evaluate(withPalette, source);
   const head = Buffer.alloc(13);
   head.writeUInt32BE(width, 0);
   head.writeUInt32BE(height, 4);

@@ -6,7 +6,7 @@ use super::{
 use serde_json::{Value, json};
 
 /// Returns the parts of a report that do not depend on the files.
-fn answer(mut report: Value) -> Value {
+fn without_files(mut report: Value) -> Value {
     report["files"] = Value::Null;
     report
 }
@@ -14,11 +14,11 @@ fn answer(mut report: Value) -> Value {
 const RULE: [&str; 2] = ["--rule", "FIXED 10 60"];
 
 #[test]
-fn plain_compressed_rotated_and_piped_logs_give_the_same_answer() {
+fn plain_compressed_rotated_and_piped_logs_give_the_same_report() {
     let logs = Logs::new();
     let log = known_log();
     let whole = logs.write("access.log", &log);
-    let expected = answer(report(&[&[whole.as_str()], &RULE[..]].concat()));
+    let expected = without_files(report(&[&[whole.as_str()], &RULE[..]].concat()));
     assert_eq!(expected["limits"][0]["denied"], 126);
     let middle = log.len() / 2;
     let (old, new) = log.split_at(log[..middle].rfind('\n').expect("a line") + 1);
@@ -29,13 +29,13 @@ fn plain_compressed_rotated_and_piped_logs_give_the_same_answer() {
     let rotated = logs.write("access.log.0", new);
     for files in [[&rotated, &compressed], [&compressed, &rotated]] {
         let files = files.map(String::as_str);
-        assert_eq!(answer(report(&[&files[..], &RULE].concat())), expected, "{files:?}");
+        assert_eq!(without_files(report(&[&files[..], &RULE].concat())), expected, "{files:?}");
     }
-    let piped = |input: &[u8]| answer(report_of(input, &[&["-"][..], &RULE].concat()));
+    let piped = |input: &[u8]| without_files(report_of(input, &[&["-"][..], &RULE].concat()));
     assert_eq!(piped(log.as_bytes()), expected);
     assert_eq!(piped(&gzip(log.as_bytes())), expected);
     let mixed = report_of(new.as_bytes(), &[&[compressed.as_str(), "-"], &RULE[..]].concat());
-    assert_eq!(answer(mixed), expected);
+    assert_eq!(without_files(mixed), expected);
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn more_than_one_bad_line_in_a_hundred_is_an_error_unless_bad_lines_are_skipped(
 }
 
 #[test]
-fn mistakes_say_what_to_do_and_end_with_exit_code_2() {
+fn reports_an_invalid_argument_with_advice_and_exit_code_2() {
     let logs = Logs::new();
     let log = logs.write("access.log", known_log());
     let policies = logs.write("policies", "api GCRA 2 1 1m\nother FIXED 0 60\n");

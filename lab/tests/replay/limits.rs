@@ -1,4 +1,4 @@
-//! What rules and policies do to logs of known answer.
+//! Rules and policies on logs with known results.
 
 use super::{DAY_S, KNOWN, Logs, combined, known_log, replay_of, report, report_of};
 use serde_json::{Value, json};
@@ -65,9 +65,9 @@ fn all_rules_together_are_one_call_that_any_of_them_denies() {
     let report = report_of(&json_lines(&calls), &[&JSON[..], &rules].concat());
     // The first second allows 5 of 10 calls, the next one 3 until the minute is used up.
     assert_eq!(denied(&report, 0), (12, 1));
-    let answered_by = json!([["FIXED 5 1s", 5], ["FIXED 8 60", 7]]);
+    let denials = json!([["FIXED 5 1s", 5], ["FIXED 8 60", 7]]);
     assert!(!report["notes"].to_string().contains("a request took"), "{}", report["notes"]);
-    assert_eq!(report["limits"][0]["denials_answered_by"], answered_by);
+    assert_eq!(report["limits"][0]["denials_answered_by"], denials);
     let text = replay_of(&json_lines(&calls), &[&JSON[..], &rules].concat()).output;
     assert!(
         text.contains("FIXED 8 60 gave the reply to 7 denied calls: the longest wait"),
@@ -76,7 +76,7 @@ fn all_rules_together_are_one_call_that_any_of_them_denies() {
 }
 
 #[test]
-fn calls_that_a_leaky_bucket_queues_are_told_from_those_that_act_at_once() {
+fn calls_that_a_leaky_bucket_queues_are_counted_apart_from_those_that_act_at_once() {
     let lines = json_lines(&[(0, "a", ""); 5]);
     let rules = ["--rule", "LEAKYBUCKET 3 1 1s", "--rule", "GCRA 3 1 1s"];
     let arguments = [&JSON[..], &rules].concat();

@@ -111,7 +111,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// The keys of the log of known answer, with the calls that each makes in a minute.
+/// The keys of the log with known results, with the calls that each makes in a minute.
 const KNOWN: [(&str, u64); 4] =
     [("192.0.2.1", 9), ("192.0.2.2", 10), ("192.0.2.3", 17), ("192.0.2.4", 45)];
 

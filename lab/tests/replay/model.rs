@@ -32,8 +32,8 @@ impl Random {
     }
 }
 
-/// Makes requests in two hours, in the order of their ends: the more requests, the more clients. Of
-/// a thousand, `long` take up to an hour.
+/// Generates requests in two hours, in the order of their ends: the more requests, the more
+/// clients. Of a thousand, `long` take up to an hour.
 fn requests(lines: usize, long: u64) -> Vec<Request> {
     let (mut random, clients) = (Random(1), lines as u64 / 400);
     let mut request = || {
@@ -187,10 +187,10 @@ fn random_logs_of_every_format_are_denied_as_a_model_denies_them() {
     let logs = Logs::new();
     let (many, few) = (requests(LINES, 1), requests(OTHER_LINES, 1));
     let mut random = Random(2);
-    let mut seen = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for (at, format) in FORMATS.into_iter().enumerate() {
         let (name, precision, _) = format;
-        let requests = if seen.insert(name) { &many } else { &few };
+        let requests = if names.insert(name) { &many } else { &few };
         let (oldest, rest) = requests.split_at(requests.len() / 20);
         let (old, new) = rest.split_at(requests.len() / 20);
         let mut texts = [text(format, oldest), text(format, old), text(format, new)];

@@ -3,7 +3,7 @@ use super::super::lines::Lines;
 use super::*;
 use clap::{Args as _, Command, FromArgMatches as _};
 
-/// Makes the reader for the arguments of a replay.
+/// Creates the reader for the arguments of a replay.
 fn intake(arguments: &[&str]) -> Result<Intake, Failure> {
     let command = ReplayArguments::augment_args(Command::new("replay"));
     let words = ["replay", "access.log"].iter().chain(arguments);

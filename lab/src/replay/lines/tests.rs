@@ -31,13 +31,13 @@ fn lines_end_with_a_line_feed_a_carriage_return_before_it_or_the_end() {
 }
 
 #[test]
-fn lines_around_the_longest_length_are_told_apart_and_the_next_one_is_read() {
+fn lines_above_the_longest_length_are_cut_and_the_next_one_is_read() {
     for len in [LINE_LEN_MAX - 1, LINE_LEN_MAX, LINE_LEN_MAX + 1, BUFFER_LEN, 10 * BUFFER_LEN] {
         let long = [vec![b'x'; len], b"\nab\n".to_vec()].concat();
         let fits = len <= LINE_LEN_MAX;
-        let shown = len.min(LINE_LEN_MAX);
-        assert_eq!(lens([b"cde\n".to_vec(), long].concat()), [(3, true), (shown, fits), (2, true)]);
-        assert_eq!(lens(vec![b'x'; len]), [(shown, fits)]);
+        let kept = len.min(LINE_LEN_MAX);
+        assert_eq!(lens([b"cde\n".to_vec(), long].concat()), [(3, true), (kept, fits), (2, true)]);
+        assert_eq!(lens(vec![b'x'; len]), [(kept, fits)]);
     }
 }
 

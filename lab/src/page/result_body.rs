@@ -1,4 +1,4 @@
-//! The answer to a simulation: a header in JSON, then columns of numbers in little-endian order.
+//! The result of a simulation: a header in JSON, then columns of numbers in little-endian order.
 //!
 //! ```text
 //! u32         the length of the header, with its padding
@@ -6,7 +6,7 @@
 //! columns     each starts at a multiple of 8 bytes after the header
 //! ```
 //!
-//! A column has the narrowest type that holds all its values, because the answer may have millions
+//! A column has the narrowest type that holds all its values, because the result may have millions
 //! of them.
 
 use crate::rules::RuleError;
@@ -26,12 +26,12 @@ struct Section {
     header: Map<String, Value>,
 }
 
-/// Runs a scenario and returns the pieces of the answer, in order.
+/// Runs a scenario and returns the pieces of the response body, in order.
 ///
 /// # Errors
 ///
 /// Returns [`TooManyCalls`] if the traffic has too many.
-pub fn answer(scenario: &Scenario) -> Result<VecDeque<Bytes>, TooManyCalls> {
+pub fn result_body(scenario: &Scenario) -> Result<VecDeque<Bytes>, TooManyCalls> {
     let Results { offered, choices } = run(scenario, Section::of)?;
     let (mut headers, mut pieces) = (Vec::new(), VecDeque::new());
     let mut offset = 0;
@@ -61,7 +61,7 @@ pub fn answer(scenario: &Scenario) -> Result<VecDeque<Bytes>, TooManyCalls> {
 /// Returns a header with its length in front of it.
 ///
 /// The columns start after the header. They lie at multiples of 8 bytes from there, and not from
-/// the start of the answer.
+/// the start of the body.
 fn framed(header: &str) -> Vec<u8> {
     let len = header.len().next_multiple_of(8);
     let mut bytes = Vec::with_capacity(4 + len);
