@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_utf_8_is_refused_and_not_shown() {
+    fn text_that_is_not_utf_8_is_refused_and_not_printed() {
         use std::os::unix::ffi::OsStringExt as _;
         let odd = || OsString::from_vec(b"redis://u:secret@a\xff".to_vec());
         let words = ["exporter".into(), "--server".into(), odd()].into_iter();

@@ -127,7 +127,7 @@ struct Node<'line> {
 
 impl<'line> Node<'line> {
     /// Parses a line. Returns `None` for a node without a known address. A failing node is
-    /// included, so that it is shown as down.
+    /// included, so that it is reported as down.
     fn read(line: &'line str) -> Option<Self> {
         let mut words = line.split(' ');
         let (address, flags) = (words.nth(1)?, words.next()?);

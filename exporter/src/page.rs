@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_with_one_invalid_line_adds_nothing_to_the_page() {
+    fn reply_with_one_invalid_line_adds_nothing_to_the_page() {
         let odd = [
             "nonsense",
             "a b",

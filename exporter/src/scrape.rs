@@ -27,10 +27,10 @@ impl Exporter {
     ///
     /// Returns a reason if an address is unusable or named twice.
     pub fn new(arguments: Arguments) -> Result<Self, String> {
-        let mut seen = HashSet::new();
+        let mut names = HashSet::new();
         let mut open = |information| -> Result<Arc<Server>, String> {
             let server = Server::new(information)?;
-            match seen.insert(server.name.clone()) {
+            match names.insert(server.name.clone()) {
                 true => Ok(server),
                 false => Err(format!("{} is given twice: name each server once", server.name)),
             }
@@ -80,7 +80,7 @@ impl Exporter {
             let name = &cluster.seed.name;
             page.about("rl_exporter_discovery_up", "cluster", name, i32::from(found));
             for node in nodes {
-                // A server that is both configured and in a cluster, or in two clusters, is shown
+                // A server that is both configured and in a cluster, or in two clusters, is listed
                 // once.
                 if !servers.iter().any(|server| server.name == node.name) {
                     servers.push(node);

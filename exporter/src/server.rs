@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn ask_all_parses_the_answers_of_two_servers_at_the_same_time() {
+    fn query_all_parses_the_replies_of_two_servers_at_the_same_time() {
         let parsers = Arc::new((Mutex::new(0), Condvar::new()));
         let servers = [server(), server()];
         let replies = query_all(&servers, &ping(), PATIENCE, move |_, text, deadline| {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn ask_all_gives_one_deadline_to_the_parsers_of_all_servers() {
+    fn query_all_gives_one_deadline_to_the_parsers_of_all_servers() {
         let parse = |_: &Server, _, deadline| Ok(deadline);
         let replies = query_all(&[server(), server()], &ping(), PATIENCE, parse);
         assert!(replies[0].0.is_ok(), "{replies:?}");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn ask_all_reports_an_answer_as_not_parsed_when_its_parser_panics() {
+    fn query_all_reports_a_reply_as_not_parsed_when_its_parser_panics() {
         let servers = [server(), server()];
         let odd = servers[0].name.clone();
         let parse = move |server: &Server, text, _| {
