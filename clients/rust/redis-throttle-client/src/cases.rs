@@ -156,7 +156,7 @@ fn decided(input: &Value) -> Result<Decision, Error> {
     if input["source"] == json!("error") {
         let retry_after = wait(input["retry_after_ms"].as_i64().unwrap_or(0));
         let allowed = input["allowed"] == json!(true);
-        return Ok(Decision::without_answer(rule.name().into(), allowed, retry_after));
+        return Ok(Decision::without_server(rule.name().into(), allowed, retry_after));
     }
     if rules.len() > 1 {
         return several_decided(input);
@@ -177,8 +177,8 @@ fn headers(input: &Value) -> Result<Value, Error> {
 }
 
 fn problem(input: &Value) -> Result<Value, Error> {
-    let nobody = input["no_subject"] == json!(true);
-    let problem = if nobody { Problem::no_subject() } else { decided(input)?.problem() };
+    let has_no_subject = input["no_subject"] == json!(true);
+    let problem = if has_no_subject { Problem::no_subject() } else { decided(input)?.problem() };
     let body: Value = serde_json::from_str(&problem.to_json()).expect("JSON");
     Ok(json!({ "status": problem.status, "body": body }))
 }
@@ -256,7 +256,7 @@ fn invalid_options(input: &Value, wanted: &Value) -> Value {
     wanted.as_array().unwrap().iter().filter(is_named).cloned().collect()
 }
 
-fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> {
+fn evaluate(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> {
     match section {
         "durations" => span(input, "window")
             .and_then(|window| Rule::fixed("name", 1, &*window))
@@ -290,7 +290,7 @@ fn client_passes_every_shared_case() {
     for (section, cases) in table().into_iter().filter(|(name, _)| !elsewhere.contains(&&**name)) {
         for case in cases.as_array().expect("cases") {
             let wanted = &case["expect"];
-            let found = answer(&section, &case["input"], wanted);
+            let found = evaluate(&section, &case["input"], wanted);
             let found = match found {
                 Ok(found) => found,
                 Err(Error::InvalidArgument { argument, .. }) if section == "invalid_rules" => {

@@ -1,5 +1,5 @@
-//! The limiter sends each call once, with a deadline. If there is no answer, the rule's `on_error`
-//! decides.
+//! The limiter sends each call once, with a deadline. If the server does not decide, the rule's
+//! `on_error` does.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError};
 use tokio::time::{Instant, timeout};
 
-use crate::calls::steps::Ask;
+use crate::calls::steps::Request;
 use crate::net::line::{Lane, READY_MIN};
 use crate::net::{budget::Budget, node::Slots};
 use crate::rules::{clock, item::Keyed};
@@ -36,16 +36,18 @@ impl Limiter {
         let call = self.keyed_item(&item)?;
         let command = words::named(Verb::Peek, &call)?;
         let (calls, budget) = (std::slice::from_ref(&call), &self.budget());
-        let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
-        let decided = self.decide(&ask, false, true).await;
-        self.told(EventKind::Peek, decided, &item, began)
+        let request =
+            Request { command: &command, calls, is_all: false, admits: false, began, budget };
+        let decided = self.decide(&request, false, true).await;
+        self.record(EventKind::Peek, decided, &item, began)
     }
 
     /// Gives units back, up to the full allowance. Do not repeat the call: each repetition gives
     /// units back again.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, otherwise the same as [`check`](Limiter::check).
+    /// [`Error::Unavailable`] if the server is unavailable, otherwise the same as
+    /// [`check`](Limiter::check).
     pub async fn refund(&self, item: Item<'_>) -> Result<Decision, Error> {
         let call = self.keyed_item(&item)?;
         self.change(Verb::Refund, &call, item.subject, &self.budget()).await
@@ -92,11 +94,11 @@ impl Limiter {
         began: Instant,
     ) -> Result<(), Error> {
         self.forget_here(command.key());
-        let replaced = self.ask(command, began, &self.budget(), |_| Ok(())).await;
+        let replaced = self.send(command, began, &self.budget(), |_| Ok(())).await;
         // Remove again: calls that were already pending may have stored results in the meantime.
         self.forget_here(command.key());
         if let Err(error) = &replaced {
-            self.tell_rejection(error, item.rule, item.subject, began);
+            self.report_rejection(error, item.rule, item.subject, began);
         }
         replaced
     }
@@ -125,19 +127,19 @@ impl Limiter {
         self.0.nodes.open_breakers()
     }
 
-    /// Sends one status call and returns the back end that answered. Waits for 5 s, or for the
+    /// Sends one status call and returns the back end that replied. Waits for 5 s, or for the
     /// timeout if that is longer. A refused dial ends it at once.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, whose text says how far the call came, or
+    /// [`Error::Unavailable`], whose text says how far the call came, or
     /// [`Error::CommandRejected`] if the server refuses the call or lacks the selected back end.
     pub async fn ready(&self) -> Result<Backend, Error> {
         let key = self.0.keys.key("ready", "ready", None)?;
         let budget = Budget::new(READY_MIN.max(self.0.options.deadlines().0));
         let command = words::probe(&key);
         loop {
-            let answer = self.ask_in(Lane::Ready, &command, clock::now(), &budget, |_| Ok(()));
-            match answer.await {
+            let probe = self.send_in(Lane::Ready, &command, clock::now(), &budget, |_| Ok(()));
+            match probe.await {
                 Ok(()) => return Ok(self.0.backends.found()),
                 // Other calls found that the server is silent.
                 Err(Error::Unavailable { reason: Reason::Timeout, .. })
@@ -151,8 +153,8 @@ impl Limiter {
     /// do calls in line. Calls that were sent get their replies.
     ///
     /// Gives back what is held: leases and open admissions end as at their own ends, which then
-    /// send nothing, and prefetched permits are refunded. Waits for the answers at most
-    /// [`timeout`](crate::Options::timeout). Each end without an answer is one
+    /// send nothing, and prefetched permits are refunded. Waits for the replies at most
+    /// [`timeout`](crate::Options::timeout). Each end without a reply is one
     /// [`Counters::unsettled`](Counters::unsettled). A second call waits for the first.
     pub async fn close(&self) {
         if !self.0.closing.has_begun.swap(true, Ordering::AcqRel) {
@@ -169,19 +171,19 @@ impl Limiter {
         closing.all_held().iter().for_each(|held| held.give_back());
         let nodes = self.0.nodes.all();
         nodes.iter().for_each(|node| node.close());
-        let answered = async {
+        let replies = async {
             self.refund_permits().await;
             for node in &nodes {
                 node.quiet().await;
             }
             closing.no_open().await;
         };
-        if timeout(self.budget().left(), answered).await.is_err() {
+        if timeout(self.budget().left(), replies).await.is_err() {
             let _ = closing.given_up.set(());
-            // The tasks that wait for answers end now.
+            // The tasks that wait for replies end now.
             let _ = timeout(Duration::from_secs(1), closing.no_open()).await;
         }
-        self.0.unanswered.flush();
+        self.0.error_log.flush();
     }
 
     async fn refund_permits(&self) {
@@ -189,7 +191,7 @@ impl Limiter {
             let call = Keyed::of_cost(&rule, key, cost);
             let Ok(command) = words::named(Verb::Refund, &call) else { continue };
             let read = |reply: &redis::Value| replies::settled(&call, reply);
-            let _ = self.ask_in_slot(Slots::Ends, &command, clock::now(), read).await;
+            let _ = self.send_in_slot(Slots::Ends, &command, clock::now(), read).await;
         }
     }
 }

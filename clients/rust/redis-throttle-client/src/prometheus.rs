@@ -25,19 +25,19 @@ type Histograms = Family<[Label; 1], Histogram, fn() -> Histogram>;
 /// Registers the metrics of the limiter and its clones.
 ///
 /// Counts checks and leases; charges, refunds and peeks only if the server rejects them. Of several
-/// rules in one call, that of the deciding rule is counted. The names of at most 100 rules are
-/// shown, the others together as `(other)`; keys and subjects never.
+/// rules in one call, that of the deciding rule is counted. At most 100 rules are counted under
+/// their names, the others together as `(other)`. Keys and subjects never appear.
 ///
 /// A registry takes these metrics once: pass other limiters to [`Metrics::add`].
 pub fn metrics(limiter: &Limiter, registry: &mut Registry) -> Metrics {
-    let metrics = Metrics(Arc::new(Shown::new(registry)));
+    let metrics = Metrics(Arc::new(Families::new(registry)));
     metrics.add(limiter);
     metrics
 }
 
 /// The metrics of one or more limiters.
 #[derive(Debug, Clone)]
-pub struct Metrics(Arc<Shown>);
+pub struct Metrics(Arc<Families>);
 
 impl Metrics {
     /// Adds the decisions of another limiter to the metrics.
@@ -50,12 +50,12 @@ impl Metrics {
         }
         limiters.push(added);
         drop(limiters);
-        let shown = self.0.clone();
-        limiter.on_decision(move |event| shown.told(event));
+        let families = self.0.clone();
+        limiter.on_decision(move |event| families.record(event));
     }
 }
 
-struct Shown {
+struct Families {
     checks: Family<[Label; 3], Counter>,
     degraded: Family<[Label; 3], Counter>,
     latency: Histograms,
@@ -65,15 +65,15 @@ struct Shown {
     rules: Mutex<HashSet<String>>,
 }
 
-impl std::fmt::Debug for Shown {
+impl std::fmt::Debug for Families {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Shown").finish_non_exhaustive()
+        formatter.debug_struct("Families").finish_non_exhaustive()
     }
 }
 
-impl Shown {
+impl Families {
     fn new(registry: &mut Registry) -> Self {
-        let shown = Self {
+        let families = Self {
             checks: Family::default(),
             degraded: Family::default(),
             latency: Family::new_with_constructor(|| Histogram::new(SECONDS)),
@@ -86,32 +86,32 @@ impl Shown {
         registry.register(
             "redis_throttle_checks",
             "Checks and leases, and rejected calls",
-            shown.checks.clone(),
+            families.checks.clone(),
         );
         registry.register(
             "redis_throttle_degraded",
             "Checks that on_error decided without the server",
-            shown.degraded.clone(),
+            families.degraded.clone(),
         );
         registry.register(
             "redis_throttle_latency_seconds",
             "Time that a check took in the application",
-            shown.latency.clone(),
+            families.latency.clone(),
         );
         registry.register(
             "redis_throttle_remaining_ratio",
             "Units left of the limit after a server's decision",
-            shown.ratio.clone(),
+            families.ratio.clone(),
         );
         registry.register(
             "redis_throttle_breaker_open",
             "Circuit breakers open at the last decision",
-            shown.open.clone(),
+            families.open.clone(),
         );
-        shown
+        families
     }
 
-    fn told(&self, event: &DecisionEvent<'_>) {
+    fn record(&self, event: &DecisionEvent<'_>) {
         let limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         let open: usize = limiters
             .iter()

@@ -30,7 +30,7 @@ use redis::{ErrorKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::net::connection::{Connection, Reply, answered};
+use crate::net::connection::{Connection, Reply, value_or_error};
 use crate::net::dial::{Dial, Dialling};
 use crate::rules::clock;
 use crate::wire::command::Command;
@@ -57,7 +57,7 @@ struct State {
 
 #[derive(Debug, Clone)]
 enum Failure {
-    Away,
+    Down,
     Replies(String),
 }
 
@@ -102,21 +102,21 @@ impl FakeServer {
 
     /// Fails every call from now on, as if no server were listening.
     pub fn go_away(&self) {
-        self.state().failure = Some(Failure::Away);
+        self.state().failure = Some(Failure::Down);
     }
 
-    /// Answers no call from now on. Those on connections that are still open are answered after
-    /// [`recover`](FakeServer::recover), like those of a server that was stopped.
+    /// Replies to no call from now on. Calls on connections that are still open get their replies
+    /// after [`recover`](FakeServer::recover), as from a server that was stopped.
     pub fn hang(&self) {
         self.state().hangs.send_replace(true);
     }
 
-    /// Answers every call from now on with this error, such as `OOM command not allowed`.
+    /// Replies to every call from now on with this error, such as `OOM command not allowed`.
     pub fn reply_with(&self, error: &str) {
         self.state().failure = Some(Failure::Replies(error.to_owned()));
     }
 
-    /// Answers calls normally again.
+    /// Replies to calls normally again.
     pub fn recover(&self) {
         let mut state = self.state();
         state.failure = None;
@@ -149,7 +149,7 @@ impl Connection for FakeServer {
             let reply = {
                 let mut state = self.state();
                 match state.failure.clone() {
-                    Some(Failure::Away) => Err((ErrorKind::Io, "connection refused").into()),
+                    Some(Failure::Down) => Err((ErrorKind::Io, "connection refused").into()),
                     Some(Failure::Replies(error)) => Err(error_reply(&error)),
                     None => state.reply(command.words()),
                 }
@@ -163,7 +163,7 @@ impl Connection for FakeServer {
 
 fn error_reply(error: &str) -> RedisError {
     let parsed = redis::parse_redis_value(format!("-{error}\r\n").as_bytes());
-    answered(parsed).err().unwrap_or_else(|| (ErrorKind::Parse, "not an error reply").into())
+    value_or_error(parsed).err().unwrap_or_else(|| (ErrorKind::Parse, "not an error reply").into())
 }
 
 impl State {

@@ -1,4 +1,4 @@
-//! What calls send, and what the answers mean. It does no I/O.
+//! The commands of calls, and the meaning of their replies. It does no I/O.
 
 pub(crate) mod command;
 pub(crate) mod replies;

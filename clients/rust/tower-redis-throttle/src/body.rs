@@ -1,5 +1,5 @@
 //! The body of a response: the service's body, which holds the request's leases, or a complete body
-//! that the layer made.
+//! that the layer built.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -24,7 +24,7 @@ pin_project! {
     #[derive(Debug)]
     enum Kind<B> {
         Inner { #[pin] body: B },
-        Answer { body: Option<Bytes> },
+        Complete { body: Option<Bytes> },
     }
 }
 
@@ -38,9 +38,9 @@ impl<B> ResponseBody<B> {
         Self { leases, ..self }
     }
 
-    pub(crate) fn answer(body: Bytes) -> Self {
+    pub(crate) fn complete(body: Bytes) -> Self {
         let body = Some(body).filter(|body| !body.is_empty());
-        Self { kind: Kind::Answer { body }, leases: Vec::new() }
+        Self { kind: Kind::Complete { body }, leases: Vec::new() }
     }
 }
 
@@ -55,7 +55,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         let this = self.project();
         let frame = match this.kind.project() {
             KindProjection::Inner { body } => ready!(body.poll_frame(context)),
-            KindProjection::Answer { body } => body.take().map(|body| Ok(Frame::data(body))),
+            KindProjection::Complete { body } => body.take().map(|body| Ok(Frame::data(body))),
         };
         if !matches!(frame, Some(Ok(_))) {
             this.leases.clear();
@@ -66,14 +66,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Inner { body } => body.is_end_stream(),
-            Kind::Answer { body } => body.is_none(),
+            Kind::Complete { body } => body.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Inner { body } => body.size_hint(),
-            Kind::Answer { body } => {
+            Kind::Complete { body } => {
                 SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64)
             }
         }

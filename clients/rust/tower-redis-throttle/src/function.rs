@@ -7,17 +7,17 @@ use std::sync::Arc;
 use crate::parts::RequestParts;
 
 /// The result of a function of the request: a value, or a future of it. The future cannot borrow
-/// from the request, so the function first copies what the future needs. `M` tells the two apart;
-/// the compiler finds it.
+/// from the request, so the function first copies what the future needs. `M` distinguishes the
+/// two; the compiler finds it.
 pub trait Answer<T, M> {
     #[doc(hidden)]
-    fn answer(self) -> Answering<T>;
+    fn value_or_future(self) -> ValueOrFuture<T>;
 }
 
 /// A value or its future.
 #[doc(hidden)]
 #[allow(unnameable_types, missing_debug_implementations, reason = "only this crate uses it")]
-pub enum Answering<T> {
+pub enum ValueOrFuture<T> {
     Now(T),
     Later(Pin<Box<dyn Future<Output = T> + Send>>),
 }
@@ -33,18 +33,18 @@ pub enum Now {}
 pub enum Later {}
 
 impl<T> Answer<T, Now> for T {
-    fn answer(self) -> Answering<T> {
-        Answering::Now(self)
+    fn value_or_future(self) -> ValueOrFuture<T> {
+        ValueOrFuture::Now(self)
     }
 }
 
 impl<T, F: Future<Output = T> + Send + 'static> Answer<T, Later> for F {
-    fn answer(self) -> Answering<T> {
-        Answering::Later(Box::pin(self))
+    fn value_or_future(self) -> ValueOrFuture<T> {
+        ValueOrFuture::Later(Box::pin(self))
     }
 }
 
-type Called<T> = dyn Fn(&RequestParts<'_>) -> Answering<T> + Send + Sync;
+type Called<T> = dyn Fn(&RequestParts<'_>) -> ValueOrFuture<T> + Send + Sync;
 
 /// A function of the request.
 pub(crate) struct Function<T>(Arc<Called<T>>);
@@ -53,13 +53,13 @@ impl<T> Function<T> {
     pub fn new<R: Answer<T, M>, M>(
         function: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(move |parts| function(parts).answer()))
+        Self(Arc::new(move |parts| function(parts).value_or_future()))
     }
 
     pub async fn call(&self, parts: &RequestParts<'_>) -> T {
         match (self.0)(parts) {
-            Answering::Now(value) => value,
-            Answering::Later(future) => future.await,
+            ValueOrFuture::Now(value) => value,
+            ValueOrFuture::Later(future) => future.await,
         }
     }
 }

@@ -39,14 +39,14 @@ impl<B, E> ResponseFuture<B, E> {
         Self(Box::pin(async move {
             let (mut head, mut body) = request.into_parts();
             let checked = match plan.verdict(&mut head).await {
-                Verdict::Answered(answer) => return Ok(answer.map(ResponseBody::answer)),
+                Verdict::Refused(response) => return Ok(response.map(ResponseBody::complete)),
                 Verdict::Skipped => None,
                 Verdict::Admitted(checked) => Some(checked),
             };
             let counts_all = checked.as_ref().is_none_or(Checked::counts_all);
             let watch = (!counts_all).then(|| Watch::begin(&mut head, &mut body));
             let kept = plan.kept(&head);
-            // A call that the handler made itself may have been denied.
+            // A call of the handler itself may have been denied.
             let response = match inner.call(Request::from_parts(head, body)).await {
                 Ok(mut response) => match take_denial(&mut response) {
                     Some(decision) => plan.denial_of_handler(kept.as_ref(), &decision, response),
@@ -54,7 +54,7 @@ impl<B, E> ResponseFuture<B, E> {
                 },
                 Err(error) => match denial_in(&error) {
                     Some(decision) => {
-                        plan.denial(kept.as_ref(), decision).map(ResponseBody::answer)
+                        plan.denial(kept.as_ref(), decision).map(ResponseBody::complete)
                     }
                     None => return Err(error),
                 },
@@ -63,7 +63,7 @@ impl<B, E> ResponseFuture<B, E> {
             let (mut head, body) = response.into_parts();
             // A client that cut the body of its request has left: the request counts.
             if !watch.is_some_and(|watch| watch.is_cut()) {
-                checked.answered(&head);
+                checked.record_response(&head);
             }
             plan.add_fields(&mut head.headers, &checked.decision);
             Ok(Response::from_parts(head, body.holding(checked.leases)))

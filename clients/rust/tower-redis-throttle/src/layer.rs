@@ -113,7 +113,7 @@ impl Builder {
     }
 
     /// Sets the key function, which returns the user, IP or tenant of a request. Default: the
-    /// client's address. If the key is `None` or empty, the request is answered with 400, or
+    /// client's address. If the key is `None` or empty, the response is 400, or the request is
     /// limited by the rule set by [`anonymous`](Builder::anonymous).
     pub fn key<R: Answer<Option<String>, M>, M>(
         mut self,
@@ -133,7 +133,7 @@ impl Builder {
     }
 
     /// Sets a request's cost under rules that take a cost: 0 to 10^12 units. Default: 1. A request
-    /// with a larger cost is answered with 400.
+    /// with a larger cost gets the response 400.
     pub fn cost<R: Answer<u64, M>, M>(
         mut self,
         cost: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
@@ -173,7 +173,7 @@ impl Builder {
     }
 
     /// Sets the rule for requests without a key, counted by the client's address. Default: none;
-    /// such requests are answered with 400.
+    /// such requests get the response 400.
     pub fn anonymous(mut self, rule: Rule) -> Self {
         self.plan.anonymous = Some(rule);
         self
@@ -189,8 +189,8 @@ impl Builder {
         self
     }
 
-    /// Sets the name of a request header that tells the service that the limiter was unavailable.
-    /// Its value is then `1`. A value from the client is removed. Default: none.
+    /// Sets the name of a request header that the layer sets to `1` for the service when the
+    /// limiter was unavailable. A value from the client is removed. Default: none.
     pub fn degraded_header(mut self, name: impl Into<String>) -> Self {
         self.degraded_header = Some(name.into());
         self

@@ -11,13 +11,14 @@ use crate::request::{denial, rejected};
 
 /// An [`Error`] of the limiter as the error of a handler: `?` converts it.
 ///
-/// A denied lease, reservation or admission is answered as a denial of the layer: 429, 403, 413 or
-/// 503, with the problem and the header fields. Below a [`RateLimitLayer`](crate::RateLimitLayer)
-/// its [`headers`](crate::Builder::headers) and [`on_denied`](crate::Builder::on_denied) apply. Any
-/// other error is answered with 500, with the `Arc<Error>` as an extension of the response.
+/// A denied lease, reservation or admission becomes the same response as a denial of the layer:
+/// 429, 403, 413 or 503, with the problem and the header fields. Below a
+/// [`RateLimitLayer`](crate::RateLimitLayer) its [`headers`](crate::Builder::headers) and
+/// [`on_denied`](crate::Builder::on_denied) apply. Any other error becomes a 500, with
+/// the `Arc<Error>` as an extension of the response.
 ///
 /// With the feature `axum` it is a response of axum. A tower service may also fail with it, with an
-/// [`Error`] or with a boxed one: the layer answers the denial, and returns any other error.
+/// [`Error`] or with a boxed one: the layer responds to the denial, and returns any other error.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] {
@@ -38,7 +39,7 @@ use crate::request::{denial, rejected};
 #[derive(Debug, Clone)]
 pub struct LimitError(Error);
 
-/// A denial that the layer answers, as an extension of a response.
+/// A denial that the layer responds to, as an extension of a response.
 #[derive(Debug, Clone)]
 struct Denial(Decision);
 
@@ -89,7 +90,7 @@ impl axum::response::IntoResponse for LimitError {
     }
 }
 
-/// Takes the denial out of a handler's response, so that one layer answers it.
+/// Takes the denial out of a handler's response, so that one layer responds to it.
 pub(crate) fn take_denial<B>(response: &mut Response<B>) -> Option<Decision> {
     response.extensions_mut().remove().map(|Denial(decision)| decision)
 }

@@ -89,7 +89,7 @@ impl fmt::Debug for KeyedRule {
 pub(crate) enum Verdict {
     Skipped,
     Admitted(Checked),
-    Answered(Response<Bytes>),
+    Refused(Response<Bytes>),
 }
 
 /// The name of the degraded header, as a request extension. Its presence means that an outer layer
@@ -103,36 +103,37 @@ impl Plan {
         let address = client_address(&self.proxies, head);
         let parts = RequestParts::new(head, address.as_deref());
         let skips = call_or(self.skip.as_ref(), &parts, false).await;
-        let asked = if skips { Some(Vec::new()) } else { self.asked(&parts).await };
-        let Some(asked) = asked else {
-            return Verdict::Answered(answer(&Problem::no_subject()));
+        let limits = if skips { Some(Vec::new()) } else { self.limits(&parts).await };
+        let Some(limits) = limits else {
+            return Verdict::Refused(response_to(&Problem::no_subject()));
         };
-        if asked.is_empty() {
-            self.tell(head, None);
+        if limits.is_empty() {
+            self.annotate(head, None);
             return Verdict::Skipped;
         }
         let cost = call_or(self.cost.as_ref(), &parts, 1).await;
         let tag = call_or(self.tag.as_ref(), &parts, None).await;
-        let items: Vec<_> = asked.iter().map(|(rule, subject)| item(rule, subject, cost)).collect();
+        let items = limits.iter().map(|(rule, subject)| item(rule, subject, cost));
+        let items: Vec<_> = items.collect();
         match self.limiter.check_with_leases(&items, tag.as_deref()).await {
             Ok(checked) if checked.decision.allowed => {
-                self.tell(head, Some(&checked.decision));
+                self.annotate(head, Some(&checked.decision));
                 Verdict::Admitted(checked)
             }
-            Ok(checked) => Verdict::Answered(self.denial(Some(head), &checked.decision)),
-            Err(error) => Verdict::Answered(failed(error)),
+            Ok(checked) => Verdict::Refused(self.denial(Some(head), &checked.decision)),
+            Err(error) => Verdict::Refused(failed(error)),
         }
     }
 
     /// Returns the rules of the request, each with its subject. `None` if a subject is missing and
     /// no anonymous rule applies.
-    async fn asked(&self, parts: &RequestParts<'_>) -> Option<Vec<(Rule, String)>> {
+    async fn limits(&self, parts: &RequestParts<'_>) -> Option<Vec<(Rule, String)>> {
         let address = || {
             self.note_forwarded(parts);
             parts.client_address().map(str::to_owned)
         };
         let mut shared = None;
-        let mut asked = Vec::with_capacity(self.rules.len());
+        let mut limits = Vec::with_capacity(self.rules.len());
         for KeyedRule { rule, key } in &self.rules {
             let Some(rule) = rule.get(parts).await else { continue };
             let subject = match (key, &self.key, &shared) {
@@ -144,9 +145,9 @@ impl Plan {
             let Some(subject) = subject.filter(|subject| !subject.is_empty()) else {
                 return Some(vec![(self.anonymous.clone()?, address()?)]);
             };
-            asked.push((rule, subject));
+            limits.push((rule, subject));
         }
-        Some(asked)
+        Some(limits)
     }
 
     /// Warns once if the address that is a key may be that of a proxy.
@@ -164,7 +165,7 @@ impl Plan {
     }
 
     /// Adds the decision and the degraded header to the request, for the service.
-    fn tell(&self, head: &mut Parts, decision: Option<&Decision>) {
+    fn annotate(&self, head: &mut Parts, decision: Option<&Decision>) {
         let degraded = decision.is_some_and(|decision| decision.degraded);
         if let Some(decision) = decision {
             head.extensions.insert(decision.clone());
@@ -186,15 +187,15 @@ impl Plan {
 
     /// Returns the response to a denial. `head` is that of the request, for `on_denied`.
     pub fn denial(&self, head: Option<&Parts>, decision: &Decision) -> Response<Bytes> {
-        let answer = denial(decision, &self.headers);
+        let response = denial(decision, &self.headers);
         match (&self.on_denied, head) {
-            (Some(on_denied), Some(head)) => on_denied(head, decision, answer),
-            _ => answer,
+            (Some(on_denied), Some(head)) => on_denied(head, decision, response),
+            _ => response,
         }
     }
 
-    /// Answers a denial that a handler returned as a response, with this layer's fields. Keeps what
-    /// layers between the two did to the response.
+    /// Responds to a denial that a handler returned as a response, with this layer's fields. Keeps
+    /// what layers between the two did to the response.
     pub fn denial_of_handler<B>(
         &self,
         head: Option<&Parts>,
@@ -213,7 +214,7 @@ impl Plan {
         let body = Bytes::from(decision.problem().to_json());
         parts.headers.remove(CONTENT_ENCODING);
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        on_denied(head, decision, Response::from_parts(parts, body)).map(ResponseBody::answer)
+        on_denied(head, decision, Response::from_parts(parts, body)).map(ResponseBody::complete)
     }
 
     /// Adds the fields of a decision to a response.
@@ -237,9 +238,9 @@ fn add_fields(headers: &mut HeaderMap, decision: &Decision, styles: &[HeaderStyl
 
 /// Creates the response to a denial.
 pub(crate) fn denial(decision: &Decision, styles: &[HeaderStyle]) -> Response<Bytes> {
-    let mut answer = answer(&decision.problem());
-    add_fields(answer.headers_mut(), decision, styles);
-    answer
+    let mut response = response_to(&decision.problem());
+    add_fields(response.headers_mut(), decision, styles);
+    response
 }
 
 /// Returns the result of a function of the request, or the default without a function.
@@ -257,26 +258,26 @@ fn item<'a>(rule: &'a Rule, subject: &'a str, cost: u64) -> Item<'a> {
 }
 
 /// Creates the response whose body is the problem.
-fn answer(problem: &Problem) -> Response<Bytes> {
+fn response_to(problem: &Problem) -> Response<Bytes> {
     let body = Bytes::from(problem.to_json());
-    let mut answer = Response::new(body);
-    *answer.status_mut() =
+    let mut response = Response::new(body);
+    *response.status_mut() =
         StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let length = HeaderValue::from(answer.body().len());
-    let headers = answer.headers_mut();
+    let length = HeaderValue::from(response.body().len());
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(CONTENT_LENGTH, length);
-    answer
+    response
 }
 
 /// Returns the response to a call that failed: 400 if the request has no cost or tag that a call
 /// can have, because both come from its client; otherwise 500.
 fn failed(error: Error) -> Response<Bytes> {
     match error {
-        Error::InvalidArgument { argument: "cost", .. } => answer(&Problem::invalid_cost()),
+        Error::InvalidArgument { argument: "cost", .. } => response_to(&Problem::invalid_cost()),
         Error::InvalidArgument { argument: "subject" | "tag", .. } => {
-            answer(&Problem::no_subject())
+            response_to(&Problem::no_subject())
         }
         error => rejected(error),
     }
@@ -285,7 +286,7 @@ fn failed(error: Error) -> Response<Bytes> {
 /// Returns the response to a call that the server refused: 500, with the error as an extension for
 /// logging.
 pub(crate) fn rejected(error: Error) -> Response<Bytes> {
-    let mut answer = answer(&Problem::rejected());
-    answer.extensions_mut().insert(Arc::new(error));
-    answer
+    let mut response = response_to(&Problem::rejected());
+    response.extensions_mut().insert(Arc::new(error));
+    response
 }

@@ -22,12 +22,12 @@ pub(crate) struct Closing {
     pub has_begun: AtomicBool,
     /// Set when no further call begins.
     pub closed: SetOnce<()>,
-    /// Set when ends without an answer are given up.
+    /// Set when ends without a reply are given up.
     pub given_up: SetOnce<()>,
     /// Set when the end of the limiter is over.
     pub done: SetOnce<()>,
     held: Mutex<Slab<Weak<dyn Held>>>,
-    /// The number of requests that hold something and of ends without an answer.
+    /// The number of requests that hold something and of ends without a reply.
     open: AtomicUsize,
     ended: Notify,
 }
@@ -38,7 +38,7 @@ impl fmt::Debug for Closing {
     }
 }
 
-/// A request or an end for whose answer the end of the limiter waits.
+/// A request or an end whose reply the end of the limiter waits for.
 #[derive(Debug)]
 pub(crate) struct Open(Arc<Closing>);
 
@@ -75,7 +75,7 @@ impl Closing {
         .await
     }
 
-    /// Has [`close`](crate::Limiter::close) wait for an answer.
+    /// Has [`close`](crate::Limiter::close) wait for a reply.
     pub fn open(self: &Arc<Self>) -> Open {
         self.open.fetch_add(1, Ordering::AcqRel);
         Open(self.clone())

@@ -105,7 +105,7 @@ mod tests {
 
     fn denial() -> Decision {
         let rule = Rule::fixed("one", 1, "1h").unwrap();
-        Decision::without_answer(rule.name().into(), false, Duration::from_secs(60))
+        Decision::without_server(rule.name().into(), false, Duration::from_secs(60))
     }
 
     fn cache(size: usize) -> DenialCache {

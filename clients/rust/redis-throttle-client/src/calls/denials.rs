@@ -1,5 +1,5 @@
 //! Known denials: the server's last denial of each key. It denies calls under pressure without a
-//! request, and calls that get no answer.
+//! request, and calls that get no final reply.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::rules::item::{Keyed, Leave};
 use crate::wire::replies;
 use crate::{Decision, Options, Reason, Rule, Source};
 
-/// The longest time for which a denial decides calls that get no answer.
+/// The longest time for which a denial decides calls that get no final reply.
 const LIFE_MAX: Duration = Duration::from_secs(3600);
 /// The part of the denials that is evicted in one go.
 const EVICTED_PART: usize = 10;
@@ -53,7 +53,7 @@ fn cost_of(call: &Keyed<'_>) -> u64 {
     if call.partial { 1 } else { call.cost }
 }
 
-/// A call without an answer whose key was denied before.
+/// A call without a final reply whose key was denied before.
 pub(crate) struct Over {
     /// The time until all units are back.
     pub reset_after: Duration,
@@ -87,9 +87,9 @@ impl KnownDenials {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Records an answer of the server that is read now, with a row for each call. `since` is a
+    /// Records a reply of the server that is read now, with a row for each call. `since` is a
     /// moment before the command was sent.
-    pub fn answer(&self, calls: &[Keyed<'_>], decision: &Decision, since: Since) {
+    pub fn record(&self, calls: &[Keyed<'_>], decision: &Decision, since: Since) {
         if self.max == 0 {
             return;
         }
@@ -110,7 +110,7 @@ impl KnownDenials {
         let Some(denial) = known.get_mut(&call.key).filter(|known| known.is_of(call)) else {
             return;
         };
-        // What this process has allowed stays: the answer may be late, and the next one missing.
+        // What this process has allowed stays: the reply may be late, and the next one missing.
         let cost = if call.partial { row.granted } else { call.cost };
         if denial.cost <= cost {
             known.remove(&call.key);
@@ -163,8 +163,8 @@ impl KnownDenials {
         self.denial(calls, is_all, self.young, now)
     }
 
-    /// Decides calls that got no answer: by a denial whose retry time is not over.
-    pub fn without_answer(
+    /// Decides calls that got no final reply: by a denial whose retry time is not over.
+    pub fn without_server(
         &self,
         calls: &[Keyed<'_>],
         is_all: bool,
@@ -224,13 +224,13 @@ impl KnownDenials {
             });
             let calls: Vec<_> = calls.collect();
             if let Ok(decision) = replies::of_calls(&calls, is_all, reply) {
-                known.answer(&calls, &decision, since);
+                known.record(&calls, &decision, since);
             }
         })
     }
 
     /// Returns the end of the denial of a call's key, if its retry time is over and the server has
-    /// not answered since.
+    /// not decided since.
     pub fn over(&self, call: &Keyed<'_>, now: Instant) -> Option<Over> {
         if self.is_empty() {
             return None;

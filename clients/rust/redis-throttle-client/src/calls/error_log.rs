@@ -1,4 +1,4 @@
-//! The log of decisions without an answer.
+//! The log of decisions that were made without the server.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -23,12 +23,12 @@ struct Line {
 
 /// Logs, per reason, at most one line per second.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct ErrorLog {
     logs: bool,
     lines: [Mutex<Line>; REASONS.len()],
 }
 
-impl Unanswered {
+impl ErrorLog {
     pub fn new(logs: bool) -> Self {
         Self { logs, lines: Default::default() }
     }
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    static LINES: OnceLock<Unanswered> = OnceLock::new();
+    static LINES: OnceLock<ErrorLog> = OnceLock::new();
 
     /// A logger that is limited itself.
     struct Limited;
@@ -102,7 +102,7 @@ mod tests {
         // Only this test of the library sets a logger.
         log::set_logger(&Limited).unwrap();
         log::set_max_level(LevelFilter::Warn);
-        let lines = LINES.get_or_init(|| Unanswered::new(true));
+        let lines = LINES.get_or_init(|| ErrorLog::new(true));
         let (done, ended) = mpsc::channel();
         std::thread::spawn(move || {
             lines.count(Reason::Timeout);

@@ -17,7 +17,7 @@ impl Limiter {
     }
 
     /// Counts the decision and passes it to the hooks.
-    pub(crate) fn told(
+    pub(crate) fn record(
         &self,
         kind: EventKind,
         decided: Result<Decision, Error>,
@@ -32,23 +32,29 @@ impl Limiter {
         if let Ok(decision) = &decided
             && let (true, Some(reason)) = (decision.degraded, decision.reason)
         {
-            self.0.unanswered.count(reason);
+            self.0.error_log.count(reason);
         }
         match &decided {
-            Ok(decision) => self.tell(kind, Ok(decision), item.rule, item.subject, began),
-            Err(error) => self.tell_rejection(error, item.rule, item.subject, began),
+            Ok(decision) => self.report(kind, Ok(decision), item.rule, item.subject, began),
+            Err(error) => self.report_rejection(error, item.rule, item.subject, began),
         }
         decided
     }
 
     /// Passes a call that the server refused to the hooks. Other errors are no events.
-    pub(crate) fn tell_rejection(&self, error: &Error, rule: &Rule, subject: &str, began: Instant) {
+    pub(crate) fn report_rejection(
+        &self,
+        error: &Error,
+        rule: &Rule,
+        subject: &str,
+        began: Instant,
+    ) {
         if error.is_rejection() {
-            self.tell(EventKind::Rejected, Err(error), rule, subject, began);
+            self.report(EventKind::Rejected, Err(error), rule, subject, began);
         }
     }
 
-    pub(crate) fn tell(
+    pub(crate) fn report(
         &self,
         kind: EventKind,
         decided: Result<&Decision, &Error>,

@@ -1,4 +1,4 @@
-//! Decides, by `on_error`, the calls that the server did not answer.
+//! Decides, by `on_error`, the calls that the server did not decide.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::rules::{clock, item::Keyed};
 use crate::{Decision, Limiter, OnError, Reason};
 
 impl Limiter {
-    /// Decides calls without an answer from the server: by known denials, unless the calls have
-    /// none, or else by `on_error`. `is_all`: the command is one for several rules. `keeps`: the
-    /// node may answer others, so [`OnError::Allow`] keeps the limit in this process.
-    pub(crate) fn without_answer(
+    /// Decides calls without the server: by known denials, unless the calls have none, or else by
+    /// `on_error`. `is_all`: the command is one for several rules. `keeps`: the node may reply to
+    /// others, so [`OnError::Allow`] keeps the limit in this process.
+    pub(crate) fn without_server(
         &self,
         (calls, is_all): (&[Keyed<'_>], bool),
         known: Option<&KnownDenials>,
@@ -20,7 +20,7 @@ impl Limiter {
         peek: bool,
     ) -> Decision {
         let now = clock::now();
-        if let Some(denial) = known.and_then(|it| it.without_answer(calls, is_all, reason, now)) {
+        if let Some(denial) = known.and_then(|it| it.without_server(calls, is_all, reason, now)) {
             return denial;
         }
         let mut rows = self.fallback_rows(calls, known, (reason, keeps), peek);
@@ -77,8 +77,8 @@ impl Limiter {
 }
 
 /// Returns true if this process keeps the whole limit of a call that `on_error` would allow: the
-/// server may answer other calls, or it denied the key and the retry time is over. In that case the
-/// limit begins as the denial left it.
+/// server may reply to other calls, or it denied the key and the retry time is over. In that case
+/// the limit begins as the denial left it.
 fn keeps_limit(
     local: &mut LocalLimiter,
     call: &Keyed<'_>,

@@ -27,7 +27,7 @@ pub(crate) struct Limits {
 impl Limits {
     /// Scales a rule to a share. The capacity is rounded down, but is at least one unit. The rate
     /// is lowered by a longer period, which is rounded up to a microsecond. If a window's share is
-    /// less than one unit, the window allows one unit and is made longer.
+    /// less than one unit, the window allows one unit and becomes longer.
     pub fn of(rule: &Rule, share: f64) -> Self {
         let terms = rule.terms();
         let terms = terms.default.as_ref().map_or(terms, Rule::terms);
@@ -86,9 +86,9 @@ struct State {
     free_at: u64,
 }
 
-/// A call, apart from its rule.
+/// The units that a call requests.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct Demand {
     cost: u64,
     /// The units that must remain after the call.
     leave: u64,
@@ -146,11 +146,18 @@ impl LocalLimiter {
     }
 
     /// Decides the call and returns the five integers of a reply. A peek takes nothing.
-    fn decide(&mut self, limits: Limits, key: &str, asked: Asked, now_us: u64, peek: bool) -> Row {
+    fn decide(
+        &mut self,
+        limits: Limits,
+        key: &str,
+        demand: Demand,
+        now_us: u64,
+        peek: bool,
+    ) -> Row {
         let stored = self.states.pop_entry(key).or_else(|| self.exhausted.pop_entry(key));
         let (key, mut state) = stored.unwrap_or_else(|| (key.to_owned(), State::default()));
         state.expire(limits, now_us);
-        let row = state.decide(limits, asked, now_us, peek);
+        let row = state.decide(limits, demand, now_us, peek);
         self.store(limits, key, state, now_us);
         row
     }
@@ -185,8 +192,8 @@ fn signed(number: u64) -> i64 {
 
 impl State {
     /// Decides a call on a state that has no expired usage.
-    fn decide(&mut self, limits: Limits, asked: Asked, now_us: u64, peek: bool) -> Row {
-        let Asked { cost, leave, partial } = asked;
+    fn decide(&mut self, limits: Limits, demand: Demand, now_us: u64, peek: bool) -> Row {
+        let Demand { cost, leave, partial } = demand;
         let left = limits.capacity.saturating_sub(self.used(limits));
         let free = left.saturating_sub(leave);
         let fits = left >= leave && cost <= free;
@@ -335,7 +342,7 @@ pub(crate) fn local_decision(
         // time.
         [0, signed(limits.capacity), 0, 1000, 1000]
     } else {
-        limiter.decide(limits, &call.key, Asked { cost, leave, partial }, now_us, peek)
+        limiter.decide(limits, &call.key, Demand { cost, leave, partial }, now_us, peek)
     };
     let allowed = granted > 0;
     let retry_after = u64::try_from(retry).map_or(Duration::MAX, Duration::from_millis);
@@ -348,7 +355,7 @@ pub(crate) fn local_decision(
         source: Source::Local,
         granted: if allowed { units } else { 0 },
         window: terms.window,
-        ..Decision::without_answer(terms.name.clone(), allowed, retry_after)
+        ..Decision::without_server(terms.name.clone(), allowed, retry_after)
     }
 }
 
@@ -358,8 +365,8 @@ mod tests {
 
     const SECOND_US: u64 = 1_000_000;
 
-    fn of_cost(cost: u64) -> Asked {
-        Asked { cost, leave: 0, partial: false }
+    fn of_cost(cost: u64) -> Demand {
+        Demand { cost, leave: 0, partial: false }
     }
 
     fn limits(limit: u64) -> Limits {
@@ -370,7 +377,7 @@ mod tests {
     fn log_of_a_large_window_has_a_bounded_number_of_entries() {
         let (mut limiter, limits) = (LocalLimiter::new(10), limits(100_000));
         for call in 0..30_000 {
-            // Two calls a millisecond, so that many of them share a counter.
+            // Two calls per millisecond, so that many of them share a counter.
             let [allowed, ..] = limiter.decide(limits, "42", of_cost(1), 1 + call * 500, false);
             assert_eq!(allowed, 1);
         }

@@ -34,13 +34,13 @@ struct Grant {
 pub(crate) struct Fetch {
     pub rule: Rule,
     pub key: String,
-    pub asked: Instant,
+    pub began: Instant,
     /// The instant at which the fetch has ended, if its runtime runs.
     pub ends: Instant,
     pub budget: Budget,
     /// `None` if the task of the fetch did not finish: its runtime shut down, or the connection
     /// panicked.
-    answer: SetOnce<Option<Result<Decision, Error>>>,
+    result: SetOnce<Option<Result<Decision, Error>>>,
 }
 
 /// The newest pending fetch of a key.
@@ -86,13 +86,13 @@ fn permit(grant: &Decision, left: u64, expires: Instant, now: Instant) -> Decisi
     }
 }
 
-fn expires(grant: &Decision, asked: Instant) -> Instant {
-    asked + grant.reset_after
+fn expires(grant: &Decision, began: Instant) -> Instant {
+    began + grant.reset_after
 }
 
 impl State {
     fn keep(&mut self, fetch: &Fetch, decision: Decision, permits: u64) {
-        let expires = expires(&decision, fetch.asked);
+        let expires = expires(&decision, fetch.began);
         let grant = Grant { rule: fetch.rule.clone(), decision, permits, expires };
         self.grants.put(fetch.key.clone(), grant);
     }
@@ -122,9 +122,9 @@ impl State {
             open.promised += 1;
             return Claim::Promise(open.fetch.clone(), open.promised - 1);
         }
-        let (rule, key, answer) = (call.rule.clone(), call.key.clone(), SetOnce::new());
+        let (rule, key, result) = (call.rule.clone(), call.key.clone(), SetOnce::new());
         let (ends, budget) = (now + timeout * TIMEOUTS_MAX, Budget::new(timeout));
-        let fetch = Arc::new(Fetch { rule, key, asked: now, ends, budget, answer });
+        let fetch = Arc::new(Fetch { rule, key, began: now, ends, budget, result });
         let open =
             Open { fetch: fetch.clone(), promised: 1, permits: PREFETCH_MAX, left: Vec::new() };
         self.open.insert(call.key.clone(), open);
@@ -174,13 +174,13 @@ impl Grants {
         self.state().closed
     }
 
-    /// Ends a fetch: its waiters get the answer, and permits that are not promised are stored.
-    pub fn end(&self, fetch: &Arc<Fetch>, answer: Option<Result<Decision, Error>>) {
+    /// Ends a fetch: its waiters get the result, and permits that are not promised are stored.
+    pub fn end(&self, fetch: &Arc<Fetch>, result: Option<Result<Decision, Error>>) {
         let mut state = self.state();
         let is_open = |open: &Open| Arc::ptr_eq(&open.fetch, fetch);
         if state.open.get(&fetch.key).is_some_and(is_open)
             && let Some(open) = state.open.remove(&fetch.key)
-            && let Some(Ok(decision)) = &answer
+            && let Some(Ok(decision)) = &result
         {
             let left = open.left.iter().filter(|place| **place < decision.granted).count() as u64;
             let permits = decision.granted.saturating_sub(open.promised) + left;
@@ -190,8 +190,8 @@ impl Grants {
             }
         }
         drop(state);
-        // The fetch may have ended before; then its waiters already have the answer.
-        let _ = fetch.answer.set(answer);
+        // The fetch may have ended before; then its waiters already have the result.
+        let _ = fetch.result.set(result);
     }
 
     /// Keeps the permit of a caller that has gone before it got it.
@@ -204,7 +204,7 @@ impl Grants {
             && place < grant.granted
             && !state.closed
         {
-            let expires = expires(&grant, fetch.asked);
+            let expires = expires(&grant, fetch.began);
             // Not there: the key was forgotten, and its permits with it.
             if let Some(kept) = state.grants.get_mut(&fetch.key) {
                 let is_same = kept.rule == fetch.rule && kept.expires == expires;
@@ -242,7 +242,7 @@ impl Grants {
             state.open.values().map(|open| open.fetch.clone()).collect()
         };
         for fetch in open {
-            let _ = tokio::time::timeout_at(fetch.ends, fetch.answer.wait()).await;
+            let _ = tokio::time::timeout_at(fetch.ends, fetch.result.wait()).await;
         }
         let now = clock::now();
         let grants = std::mem::replace(&mut self.state().grants, LruCache::new(KEYS_MAX));
@@ -253,9 +253,9 @@ impl Grants {
 
 impl Fetch {
     /// Waits for a promised permit. `None` if too few permits arrived, or if the fetch ended
-    /// without an answer.
+    /// without a result.
     pub async fn kept(&self, place: u64) -> Option<Result<Decision, Error>> {
-        let grant = match self.answer.wait().await.as_ref()? {
+        let grant = match self.result.wait().await.as_ref()? {
             Ok(grant) if grant.allowed => grant,
             denied_or_failed => return Some(denied_or_failed.clone()),
         };
@@ -264,11 +264,11 @@ impl Fetch {
             let remaining = grant.remaining + left;
             return Some(Ok(Decision { granted: 1, remaining, ..grant.clone() }));
         }
-        Some(Ok(permit(grant, left, expires(grant, self.asked), clock::now())))
+        Some(Ok(permit(grant, left, expires(grant, self.began), clock::now())))
     }
 
     /// Returns the fetch's decision, if it has one.
     pub fn grant(&self) -> Option<Decision> {
-        self.answer.get()?.as_ref()?.as_ref().ok().cloned()
+        self.result.get()?.as_ref()?.as_ref().ok().cloned()
     }
 }

@@ -14,7 +14,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, timeout_at};
 
 use crate::calls::permits::{Claim, Fetch, Grants};
-use crate::calls::steps::Ask;
+use crate::calls::steps::Request;
 use crate::net::budget::Budget;
 use crate::rules::{clock, item::Keyed};
 use crate::wire::words;
@@ -61,10 +61,11 @@ impl Limiter {
         } else {
             let command = words::check(&call)?;
             let calls = std::slice::from_ref(&call);
-            let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
-            self.decide(&ask, true, false).await
+            let request =
+                Request { command: &command, calls, is_all: false, admits: false, began, budget };
+            self.decide(&request, true, false).await
         };
-        self.told(EventKind::Check, decided, &item, began)
+        self.record(EventKind::Check, decided, &item, began)
     }
 
     fn is_prefetched(&self, call: &Keyed<'_>) -> bool {
@@ -121,7 +122,7 @@ impl Limiter {
                 break (kept, place);
             }
             if let Some(begun) = begun {
-                break (Err(without_answer(begun).await), place);
+                break (Err(fetch_error(begun).await), place);
             }
             let Some(grant) = fetch.grant() else { continue };
             fetches += 1;
@@ -136,7 +137,7 @@ impl Limiter {
                 None => {
                     let calls = (std::slice::from_ref(call), false);
                     let why = (reason, budget.keeps_limit(reason));
-                    self.without_answer(calls, Some(&self.0.known), why, false)
+                    self.without_server(calls, Some(&self.0.known), why, false)
                 }
             }),
             kept => {
@@ -167,9 +168,9 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// Returns the error of a fetch that ended without an answer, for the caller that started it. If
+/// Returns the error of a fetch that ended without a result, for the caller that started it. If
 /// the connection panicked, this function panics too.
-async fn without_answer(fetching: JoinHandle<()>) -> Error {
+async fn fetch_error(fetching: JoinHandle<()>) -> Error {
     match fetching.await.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => resume_unwind(panic),
         _ => Error::unavailable(Reason::Connection),
@@ -185,22 +186,22 @@ struct Fetching {
 
 impl Fetching {
     async fn run(self) {
-        let answer = self.answer().await;
-        self.limiter.0.grants.end(&self.fetch, Some(answer));
+        let result = self.request_permits().await;
+        self.limiter.0.grants.end(&self.fetch, Some(result));
     }
 
-    async fn answer(&self) -> Result<Decision, Error> {
-        let Fetch { rule, key, asked, .. } = &*self.fetch;
+    async fn request_permits(&self) -> Result<Decision, Error> {
+        let Fetch { rule, key, began, .. } = &*self.fetch;
         let inner = &self.limiter.0;
         let permits = inner.grants.send(&self.fetch, self.limiter.prefetch_of(rule));
         let one = Keyed::of_cost(rule, key.clone(), 1);
         let many = Keyed { cost: permits, partial: true, ..one.clone() };
         let command = words::check(&many)?;
-        let since = inner.forgotten.since(*asked);
+        let since = inner.forgotten.since(*began);
         let calls = std::slice::from_ref(&many);
-        let (command, began, budget) = (&command, *asked, &self.fetch.budget);
-        let ask = Ask { command, calls, is_all: false, admits: false, began, budget };
-        let decision = self.limiter.ask_for_decision(&ask).await?;
+        let (command, began, budget) = (&command, *began, &self.fetch.budget);
+        let request = Request { command, calls, is_all: false, admits: false, began, budget };
+        let decision = self.limiter.request_decision(&request).await?;
         if decision.source == Source::Server {
             inner.denials.put(&words::check(&one)?, &decision, since);
         }

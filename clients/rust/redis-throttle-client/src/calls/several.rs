@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::calls::{steps::Ask, taken::Taken};
+use crate::calls::{steps::Request, taken::Taken};
 use crate::rules::{clock, item::Keyed};
 use crate::wire::{command::Command, words};
 use crate::{Decision, Error, EventKind, Item, Limiter, Reason};
@@ -26,7 +26,7 @@ impl Limiter {
         let calls = self.keyed(items, tag)?;
         let command = words::check_all(&calls, false)?;
         let decided = self.decide_all(&command, &calls, began).await;
-        self.told_all(EventKind::Check, decided, items, began)
+        self.record_all(EventKind::Check, decided, items, began)
     }
 
     /// Returns the decision that [`check_all`](Limiter::check_all) would make, without taking
@@ -39,9 +39,10 @@ impl Limiter {
         let calls = self.keyed(items, tag)?;
         let command = words::check_all(&calls, true)?;
         let (command, budget) = (&command, &self.budget());
-        let ask = Ask { command, calls: &calls, is_all: true, admits: false, began, budget };
-        let decided = self.decide(&ask, false, true).await;
-        self.told_all(EventKind::Peek, decided, items, began)
+        let request =
+            Request { command, calls: &calls, is_all: true, admits: false, began, budget };
+        let decided = self.decide(&request, false, true).await;
+        self.record_all(EventKind::Peek, decided, items, began)
     }
 
     pub(crate) fn keyed<'a>(
@@ -61,13 +62,13 @@ impl Limiter {
         began: Instant,
     ) -> Result<Decision, Error> {
         let caches = !calls.iter().any(Keyed::is_held);
-        let ask =
-            Ask { command, calls, is_all: true, admits: false, began, budget: &self.budget() };
-        self.decide(&ask, caches, false).await
+        let request =
+            Request { command, calls, is_all: true, admits: false, began, budget: &self.budget() };
+        self.decide(&request, caches, false).await
     }
 
-    /// Counts and tells the decision on several items as that on the deciding one.
-    pub(crate) fn told_all(
+    /// Counts and reports the decision on several items as that on the deciding one.
+    pub(crate) fn record_all(
         &self,
         kind: EventKind,
         decided: Result<Decision, Error>,
@@ -75,13 +76,13 @@ impl Limiter {
         began: Instant,
     ) -> Result<Decision, Error> {
         let deciding = decided.as_ref().map_or(0, |decision| decision.deciding);
-        self.told(kind, decided, &items[deciding], began)
+        self.record(kind, decided, &items[deciding], began)
     }
 
     /// Decides several rules one after the other, for keys in different slots.
     ///
     /// If a later rule denies, or the future is dropped, the units taken so far are refunded. Until
-    /// then other callers cannot use them, and they stay taken if a refund gets no answer, or if
+    /// then other callers cannot use them, and they stay taken if a refund gets no reply, or if
     /// the node of a rule that denies is overloaded. So the limits err on the strict side, by at
     /// most the cost of each denied call. If all rules allow, the one that allows the fewest
     /// further calls of its cost decides. All waiting together has one

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::calls::{
-    closing::Closing, denial_cache::DenialCache, denials::KnownDenials, error_log::Unanswered,
+    closing::Closing, denial_cache::DenialCache, denials::KnownDenials, error_log::ErrorLog,
     forgotten::Forgotten, local::LocalLimiter, permits::Grants,
 };
 use crate::net::{backends::Backends, budget::Budget, server::Nodes};
@@ -37,10 +37,10 @@ pub(crate) struct Inner {
     pub grants: Grants,
     pub local: Mutex<LocalLimiter>,
     pub counts: Counts,
-    pub unanswered: Unanswered,
+    pub error_log: ErrorLog,
     pub hooks: RwLock<Arc<[Arc<OnDecision>]>>,
     pub closing: Arc<Closing>,
-    pub made: Instant,
+    pub created: Instant,
 }
 
 impl fmt::Debug for Limiter {
@@ -77,10 +77,10 @@ impl Limiter {
             grants: Grants::new(),
             local,
             counts: Counts::default(),
-            unanswered: Unanswered::new(options.log_errors),
+            error_log: ErrorLog::new(options.log_errors),
             hooks: RwLock::new(options.on_decision.iter().cloned().collect()),
             closing: Arc::default(),
-            made: clock::now(),
+            created: clock::now(),
             options,
         };
         Ok(Self(Arc::new(inner), None))
@@ -126,10 +126,10 @@ impl Limiter {
         if self.on_error_of(rule) == OnError::Local { rule.terms().local_share } else { 1.0 }
     }
 
-    /// Returns the microseconds since the limiter was made, plus one: 0 marks a window that is not
-    /// open.
+    /// Returns the microseconds since the limiter was created, plus one: 0 marks a window that is
+    /// not open.
     pub(crate) fn local_now_us(&self) -> u64 {
-        let passed_us = (clock::now() - self.0.made).as_micros();
+        let passed_us = (clock::now() - self.0.created).as_micros();
         u64::try_from(passed_us).unwrap_or(u64::MAX).saturating_add(1)
     }
 
@@ -144,7 +144,7 @@ impl Limiter {
     }
 
     /// Returns an error if the rule cannot have its `on_error`, which may be that of the limiter.
-    /// Middleware calls this when it is made.
+    /// Middleware calls this when it is created.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`], as a call under this rule returns it.

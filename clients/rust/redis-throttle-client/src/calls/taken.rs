@@ -32,7 +32,7 @@ impl Taken {
         self.calls.clear();
     }
 
-    /// Refunds the calls, and waits for the answers within the caller's time. The refunds continue
+    /// Refunds the calls, and waits for the replies within the caller's time. The refunds continue
     /// after that, and if this future is dropped.
     pub async fn give_back(mut self, budget: &Budget) {
         if let Some(refunds) = self.refunds() {
@@ -47,7 +47,7 @@ impl Taken {
         Some(runtime.spawn(async move {
             for Owned { rule, subject, key, cost, .. } in calls {
                 let call = Keyed::of_cost(&rule, key, cost);
-                // Without an answer the units stay taken. The limit is then too strict, never too
+                // Without a reply the units stay taken. The limit is then too strict, never too
                 // lenient.
                 let _ = limiter.change(Verb::Refund, &call, &subject, &limiter.budget()).await;
             }

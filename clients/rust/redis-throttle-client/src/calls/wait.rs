@@ -13,7 +13,7 @@ impl Limiter {
     /// Checks the call, then sleeps for the decision's `retry_after`. After a denial, checks again.
     /// If a sleep would end later than `max_wait` from the start, returns a denial instead. If the
     /// future is dropped while it waits for its place in a leaky bucket, the place is refunded. The
-    /// waiting for answers, without the sleeps, has one [`timeout`](crate::Options::timeout).
+    /// waiting for replies, without the sleeps, has one [`timeout`](crate::Options::timeout).
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check).
@@ -27,7 +27,7 @@ impl Limiter {
             let decision = self.check_within(item, &budget).await?;
             let is_over = budget.left().is_zero();
             if let (true, true, Some(denied)) = (is_over, decision.degraded, denied.take()) {
-                // The time for answers ended after a denial.
+                // The time for replies ended after a denial.
                 return Ok(denied);
             }
             let is_unknown = decision.source == Source::Error;

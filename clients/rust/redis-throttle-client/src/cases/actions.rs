@@ -203,8 +203,8 @@ impl Stage {
     }
 }
 
-/// Returns the key of a call, whose commands its own answers are for. A lease's commands are told
-/// apart by its holder.
+/// Returns the key of a call, whose commands get the call's own replies. A lease's commands are
+/// distinguished by its holder.
 pub(super) fn key_of(action: &str, given: &Value) -> Option<String> {
     match (action, given) {
         ("lease", given) => given[2].as_str().map(str::to_owned),

@@ -42,7 +42,7 @@ impl Lines {
     }
 }
 
-fn shown(event: &DecisionEvent<'_>) -> Value {
+fn fields_as_json(event: &DecisionEvent<'_>) -> Value {
     // The text of the server's error may repeat the key.
     assert!(event.error.is_some() || !format!("{event:?}").contains("alice"), "{event:?}");
     let value = |field| match field {
@@ -96,7 +96,7 @@ async fn follow(case: &Value) {
     let limiter = runner.stage.limiter.clone();
     let (events, lines) = (Arc::new(Mutex::new(Vec::new())), Lines::default());
     let seen = events.clone();
-    limiter.on_decision(move |event| seen.lock().unwrap().push(shown(event)));
+    limiter.on_decision(move |event| seen.lock().unwrap().push(fields_as_json(event)));
     limiter.on_decision(json_log(lines.clone(), JsonLogOptions::default()));
     #[cfg(feature = "prometheus")]
     let registry = {

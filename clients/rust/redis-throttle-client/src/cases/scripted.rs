@@ -1,5 +1,5 @@
-//! Scripted connections for the timelines: a server that answers each command by the next item of
-//! its script.
+//! Scripted connections for the timelines: a server that replies to each command with the next item
+//! of its script.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub dials: usize,
     /// The number of the connection on which the last command arrived.
     pub generation: usize,
-    /// The commands for which the script had no answer.
+    /// The commands for which the script had no reply.
     pub unexpected: Vec<String>,
     opened: usize,
     items: VecDeque<Value>,
@@ -72,16 +72,16 @@ fn address_of(node: &str) -> Address {
 }
 
 impl State {
-    /// Adds answers, for the commands with this key if it is given.
-    pub fn add(&mut self, answers: Vec<Value>, key: Option<&str>) {
+    /// Adds replies, for the commands with this key if it is given.
+    pub fn add(&mut self, replies: Vec<Value>, key: Option<&str>) {
         let queue = match key {
             Some(key) => self.by_key.entry(key.to_owned()).or_default(),
             None => &mut self.items,
         };
-        queue.extend(answers);
+        queue.extend(replies);
     }
 
-    /// Returns the answers that no command took, except `refuse`.
+    /// Returns the replies that no command took, except `refuse`.
     pub fn left(&self) -> Vec<Value> {
         let all = self.items.iter().chain(self.by_key.values().flatten());
         all.filter(|item| **item != json!("refuse")).cloned().collect()
@@ -115,7 +115,7 @@ impl State {
         Ok((self.opened, closed))
     }
 
-    /// Records a command to a node and returns the item that answers it. Readings of the slots are
+    /// Records a command to a node and returns the item for its reply. Readings of the slots are
     /// not recorded.
     fn take(&mut self, node: &str, generation: usize, command: &Command<'_>) -> Value {
         if command.words()[0] == "CLUSTER" {
@@ -129,8 +129,8 @@ impl State {
         self.generation = generation;
         self.sent.push(text.clone());
         let of_key = |word| self.by_key.get_mut(word)?.pop_front();
-        let answer = command.words()[1..].iter().map(|word| &**word).find_map(of_key);
-        answer.or_else(|| self.items.pop_front()).unwrap_or_else(|| {
+        let reply = command.words()[1..].iter().map(|word| &**word).find_map(of_key);
+        reply.or_else(|| self.items.pop_front()).unwrap_or_else(|| {
             self.unexpected.push(text);
             json!("silent")
         })
@@ -152,7 +152,7 @@ impl Dial for Script {
     }
 }
 
-/// A connection to a scripted server. Answers may overtake each other.
+/// A connection to a scripted server. Replies may overtake each other.
 struct Scripted {
     script: Script,
     number: usize,
@@ -170,32 +170,32 @@ impl Connection for Scripted {
                 return Err(lost());
             }
             let item = self.script.state().take(&self.script.node, self.number, command);
-            let (delay_ms, answer) = match item.get("delay_ms") {
+            let (delay_ms, item) = match item.get("delay_ms") {
                 Some(delay_ms) => (delay_ms.as_u64().unwrap(), item["reply"].clone()),
                 None => (0, item),
             };
-            let answered = async {
+            let delayed = async {
                 if delay_ms > 0 {
                     tokio::time::sleep(Duration::from_millis(delay_ms)).await;
                 }
                 // As over a socket, another task may run before the reply. The replies of one
                 // instant keep their order, which a yield would reverse.
                 let _ = tokio::spawn(async {}).await;
-                match answer.as_str() {
+                match item.as_str() {
                     Some("silent") => std::future::pending().await,
                     Some("lost" | "close") => {
                         let _ = self.closed.set(());
                         Err(lost())
                     }
-                    _ => match answer["error"].as_str() {
+                    _ => match item["error"].as_str() {
                         Some(text) => Err(error_reply(text)),
-                        None => Ok(reply_of(&answer)),
+                        None => Ok(reply_of(&item)),
                     },
                 }
             };
             tokio::select! {
                 biased;
-                reply = answered => reply,
+                reply = delayed => reply,
                 _ = self.closed.wait() => Err(lost()),
             }
         })

@@ -45,8 +45,8 @@ pub(super) fn set_options(mut options: Options, given: &Value) -> Options {
     options
 }
 
-/// The answers of a step or of one of its calls.
-fn answers(of: &Value) -> Vec<Value> {
+/// Returns the replies of a step or of one of its calls.
+fn replies_in(of: &Value) -> Vec<Value> {
     match (of.get("server"), of.get("servers")) {
         (Some(one), _) => vec![one.clone()],
         (None, Some(all)) => all.as_array().unwrap().clone(),
@@ -124,10 +124,10 @@ impl Runner {
             self.arrive(step, self.began + Duration::from_millis(at_ms)).await;
             self.step(step, at_ms).await;
         }
-        assert_eq!(self.script.state().left(), Vec::<Value>::new(), "answers that are left");
+        assert_eq!(self.script.state().left(), Vec::<Value>::new(), "replies that are left");
     }
 
-    /// Moves the clock to a step. Its answers are in place before the timers that are due then.
+    /// Moves the clock to a step. Its replies are in place before the timers that are due then.
     async fn arrive(&self, step: &Value, at: Instant) {
         assert!(Instant::now() <= at, "the step at {} begins late", step["at"]);
         if Instant::now() < at {
@@ -136,14 +136,14 @@ impl Runner {
         }
         {
             let mut script = self.script.state();
-            script.add(answers(step), None);
+            script.add(replies_in(step), None);
             if step["nodes"].is_object() {
                 script.nodes = slots_of(&step["nodes"], &self.stage.rules);
             }
             for one in step["calls"].as_array().into_iter().flatten() {
                 let action = action_of(one).unwrap();
                 for _ in 0..one["times"].as_u64().unwrap_or(1) {
-                    script.add(answers(one), key_of(action, &one[action]).as_deref());
+                    script.add(replies_in(one), key_of(action, &one[action]).as_deref());
                 }
             }
         }
@@ -164,7 +164,7 @@ impl Runner {
         let outcomes = self.outcomes(step, at_ms).await;
         settle().await;
         let script = self.script.state();
-        assert_eq!(script.unexpected, Vec::<String>::new(), "without an answer at {at_ms}");
+        assert_eq!(script.unexpected, Vec::<String>::new(), "without a reply at {at_ms}");
         let mut expect = step["expect"].as_object().cloned().unwrap_or_default();
         if let Some(wanted) = expect.remove("sent") {
             let found = script.sent[seen..].to_vec();

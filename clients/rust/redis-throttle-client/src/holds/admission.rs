@@ -7,9 +7,9 @@ use tokio::sync::SetOnce;
 use tokio::task::JoinHandle;
 
 use crate::calls::closing::{Held, Listed};
-use crate::calls::steps::Ask;
+use crate::calls::steps::Request;
 use crate::holds::ending::{End, Ending};
-use crate::holds::hold::{Asked, Hold, random_id};
+use crate::holds::hold::{Hold, Pending, random_id};
 use crate::rules::clock;
 use crate::rules::item::{COST_MAX, Owned};
 use crate::wire::words;
@@ -166,8 +166,8 @@ impl Admission {
     }
 
     /// Ends the admission: releases leases, commits or cancels reservations, and charges or refunds
-    /// the difference between the units of other items and their cost. Waits for the first answer
-    /// to each. Ends without an answer are repeated in the background where a repetition changes
+    /// the difference between the units of other items and their cost. Waits for the first reply
+    /// to each. Ends without a reply are repeated in the background where a repetition changes
     /// nothing.
     ///
     /// Errors are not returned: [`on_decision`](crate::Options::on_decision) gets them, and
@@ -239,7 +239,7 @@ impl Admitted {
             None => End::Refund(item.cost - units),
         };
         let (limiter, item) = (self.limiter.clone(), item.clone());
-        Ending { limiter, item, end, expires: clock::now(), is_told: true }.start()
+        Ending { limiter, item, end, expires: clock::now(), is_reported: true }.start()
     }
 }
 
@@ -271,8 +271,8 @@ impl Limiter {
     /// several rules, leases and reservations in one call. The returned guard renews what it holds
     /// and settles every item when it is finished or dropped.
     ///
-    /// The call asks the server even if this process has permits or a cached denial. `tag` is the
-    /// hash tag of all keys, which a cluster needs. The [`id`](Item::id) of an item names all
+    /// The call goes to the server even if this process has permits or a cached denial. `tag` is
+    /// the hash tag of all keys, which a cluster needs. The [`id`](Item::id) of an item names all
     /// leases and reservations; the default is a random one.
     ///
     /// # Errors
@@ -289,20 +289,20 @@ impl Limiter {
         let items: Vec<_> = items.iter().map(|item| item.id(id)).collect();
         let calls = self.keyed(&items, tag)?;
         let mut command = words::check_all(&calls, false)?;
-        let asked = Asked::new(self, &items, &calls, &mut command, true);
+        let pending = Pending::new(self, &items, &calls, &mut command, true);
         let (command, budget) = (&command, &self.budget());
-        let ask = Ask { command, calls: &calls, is_all: true, admits: true, began, budget };
-        let decided = self.decide(&ask, false, false).await;
-        match self.told_all(EventKind::Check, decided, &items, began) {
+        let request = Request { command, calls: &calls, is_all: true, admits: true, began, budget };
+        let decided = self.decide(&request, false, false).await;
+        match self.record_all(EventKind::Check, decided, &items, began) {
             Ok(decision) => {
-                let items = asked.decided(&decision)?;
+                let items = pending.decided(&decision)?;
                 if !decision.allowed {
                     return Err(Error::Denied(Box::new(decision)));
                 }
                 Ok(Admission::new(self, id, decision, items))
             }
             Err(error) => {
-                asked.refused();
+                pending.refused();
                 Err(error)
             }
         }

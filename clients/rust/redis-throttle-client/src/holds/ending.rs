@@ -1,4 +1,4 @@
-//! The ends of items: sent in tasks of their own, and repeated until they are answered where a
+//! The ends of items: sent in tasks of their own, and repeated until there is a reply where a
 //! repetition changes nothing.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::wire::words::{self, Verb};
 use crate::wire::{command::Command, replies};
 use crate::{Decision, Error, EventKind, Limiter, Reason};
 
-/// The delay before an end without an answer is repeated. It doubles up to the maximum.
+/// The delay before an end without a reply is repeated. It doubles up to the maximum.
 const REPEAT_MIN: Duration = Duration::from_millis(100);
 const REPEAT_MAX: Duration = Duration::from_secs(5);
 /// The longest time for which an end that is sent once waits for its slot.
@@ -39,7 +39,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Returns true if the end may be sent again without an answer: a repetition changes nothing.
+    /// Returns true if the end may be sent again without a reply: a repetition changes nothing.
     fn is_repeated(self) -> bool {
         matches!(self, Self::Release | Self::Commit { .. } | Self::Cancel)
     }
@@ -64,15 +64,15 @@ pub(crate) struct Ending {
     /// The instant from which a repetition has no use: what is held expires by itself.
     pub expires: Instant,
     /// Whether the hook gets an event, and a failure is counted: for the ends of admissions.
-    pub is_told: bool,
+    pub is_reported: bool,
 }
 
 /// The tries of an end.
 struct Tries {
     ending: Ending,
-    /// Whether a try without an answer may have run.
+    /// Whether a try without a reply may have run.
     may_have_run: bool,
-    #[allow(dead_code, reason = "its drop tells the end of the limiter that this end is over")]
+    #[allow(dead_code, reason = "its drop signals to `close` that this end is over")]
     open: Open,
 }
 
@@ -94,7 +94,7 @@ impl Ending {
         }))
     }
 
-    async fn ask(&self, command: &Command<'_>) -> Result<Option<Decision>, Error> {
+    async fn send(&self, command: &Command<'_>) -> Result<Option<Decision>, Error> {
         let forget = || {
             // Denials of leases are not cached.
             if !matches!(self.end, End::Release) {
@@ -109,32 +109,32 @@ impl Ending {
         forget();
         let slot_until =
             if self.end.is_repeated() { self.expires } else { clock::now() + SLOT_MAX };
-        let asked = self.limiter.ask_in_slot(Slots::Ends, command, slot_until, read).await;
+        let ended = self.limiter.send_in_slot(Slots::Ends, command, slot_until, read).await;
         // Also remove a denial that was requested earlier and arrived in the meantime.
         forget();
-        asked
+        ended
     }
 
     /// Counts an end that is not sent, because the limiter has ended.
     pub fn give_up(&self, began: Instant) {
-        self.tell(Err(&Error::unavailable(Reason::Timeout)), began);
+        self.report(Err(&Error::unavailable(Reason::Timeout)), began);
     }
 
-    fn tell(&self, ended: Result<Option<&Decision>, &Error>, began: Instant) {
+    fn report(&self, ended: Result<Option<&Decision>, &Error>, began: Instant) {
         // After the end of the limiter no block is left to notice that an end is missing.
-        if !self.is_told && (ended.is_ok() || !self.limiter.is_closed()) {
+        if !self.is_reported && (ended.is_ok() || !self.limiter.is_closed()) {
             return;
         }
         let Owned { rule, subject, .. } = &self.item;
         match ended {
             Ok(Some(decision)) => {
-                self.limiter.tell(self.end.kind(), Ok(decision), rule, subject, began);
+                self.limiter.report(self.end.kind(), Ok(decision), rule, subject, began);
             }
             Ok(None) => {}
             Err(error) => {
                 self.limiter.0.counts.unsettled();
                 let kind = if error.is_rejection() { EventKind::Rejected } else { self.end.kind() };
-                self.limiter.tell(kind, Err(error), rule, subject, began);
+                self.limiter.report(kind, Err(error), rule, subject, began);
             }
         }
     }
@@ -145,7 +145,7 @@ impl Tries {
         self.ending.end.is_repeated() && !self.ending.limiter.is_closed()
     }
 
-    /// Repeats an end that got no answer, until what is held expires or the limiter is closed.
+    /// Repeats an end that got no reply, until what is held expires or the limiter is closed.
     async fn repeat(mut self, mut error: Error, began: Instant) {
         let mut delay = REPEAT_MIN;
         while clock::now() + delay < self.ending.expires {
@@ -165,7 +165,7 @@ impl Tries {
     /// Records the last result of the end. Charges the units of a reservation that the server does
     /// not know, unless a commit may have taken them.
     async fn conclude(&mut self, ended: Result<Option<Decision>, Error>, began: Instant) {
-        self.ending.tell(ended.as_ref().map(Option::as_ref), began);
+        self.ending.report(ended.as_ref().map(Option::as_ref), began);
         if let (Ok(Some(decision)), End::Commit { units: units @ 1.., or_charge: true }) =
             (&ended, self.ending.end)
             && !decision.allowed
@@ -174,7 +174,7 @@ impl Tries {
             self.ending.end = End::Charge(units);
             let began = clock::now();
             let charged = self.attempt().await;
-            self.ending.tell(charged.as_ref().map(Option::as_ref), began);
+            self.ending.report(charged.as_ref().map(Option::as_ref), began);
         }
     }
 
@@ -195,7 +195,7 @@ impl Tries {
             End::Refund(_) => words::named(Verb::Refund, &call)?,
         };
         let sent = command.record();
-        let ended = self.ending.limiter.0.closing.or_given_up(self.ending.ask(&command)).await;
+        let ended = self.ending.limiter.0.closing.or_given_up(self.ending.send(&command)).await;
         let ended = ended.unwrap_or_else(|| Err(Error::unavailable(Reason::Timeout)));
         let is_lost = matches!(ended, Err(Error::Unavailable { .. }));
         self.may_have_run |= is_lost && sent.may_have_run();

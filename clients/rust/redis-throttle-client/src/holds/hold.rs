@@ -32,22 +32,22 @@ pub(crate) fn random_id() -> String {
     Uuid::new_v4().simple().to_string()
 }
 
-/// The items of a request that has no answer yet. What it holds is given back if the request may
+/// The items of a request that has no reply yet. What it holds is given back if the request may
 /// have run and the caller has nothing by it.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Pending {
     limiter: Limiter,
     items: Vec<Owned>,
     sent: Sent,
     at: Instant,
     /// Whether the ends are those of an admission.
     is_admission: bool,
-    #[allow(dead_code, reason = "its drop tells the end of the limiter that this request is over")]
+    #[allow(dead_code, reason = "its drop signals to `close` that this request is over")]
     open: Open,
 }
 
-impl Asked {
-    /// Begins the request of a command. A drop gives back what the command takes if its answer
+impl Pending {
+    /// Begins the request of a command. A drop gives back what the command takes if its reply
     /// never reaches the caller.
     pub fn new(
         limiter: &Limiter,
@@ -110,7 +110,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for Pending {
     fn drop(&mut self) {
         let mut items = std::mem::take(&mut self.items);
         items.retain(Owned::is_held);
@@ -120,12 +120,12 @@ impl Drop for Asked {
             return;
         };
         let (limiter, sent) = (self.limiter.clone(), self.sent.clone());
-        let (at, is_told, open) = (self.at, self.is_admission, self.limiter.0.closing.open());
+        let (at, is_reported, open) = (self.at, self.is_admission, self.limiter.0.closing.open());
         runtime.spawn(async move {
             let of = |item: Owned| {
                 let end = if item.is_lease() { End::Release } else { End::Cancel };
                 let expires = at + item.ttl();
-                Ending { limiter: limiter.clone(), end, expires, item, is_told }
+                Ending { limiter: limiter.clone(), end, expires, item, is_reported }
             };
             // An end that overtakes the request ends nothing.
             let is_settled = limiter.0.closing.or_given_up(sent.drained()).await.is_some();
@@ -156,26 +156,26 @@ impl Kept {
 
     /// Renews once. Returns false if what was held is lost.
     async fn renew(&self) -> Result<bool, Error> {
-        let asked = clock::now();
+        let began = clock::now();
         let renewed = if self.item.is_lease() {
             let command = words::renew(&self.item.rule, &self.item.key, &self.item.id)?;
-            self.limiter.ask_in_slot(Slots::Renewals, &command, self.until(), replies::held).await
+            self.limiter.send_in_slot(Slots::Renewals, &command, self.until(), replies::held).await
         } else {
             let call = self.item.keyed();
             let read = |reply: &Value| replies::decision(&call, reply).map(|row| row.allowed);
             let command = words::reserve(&call)?;
-            self.limiter.ask_in_slot(Slots::Renewals, &command, self.until(), read).await
+            self.limiter.send_in_slot(Slots::Renewals, &command, self.until(), read).await
         };
         match &renewed {
             Ok(true) => {
                 let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-                *until = (*until).max(asked + self.item.ttl());
+                *until = (*until).max(began + self.item.ttl());
             }
             Ok(false) => self.lose(),
             Err(error) => {
                 let Owned { rule, subject, .. } = &self.item;
-                self.limiter.tell_rejection(error, rule, subject, asked);
-                // A reservation that the server refuses to renew is not asked for again.
+                self.limiter.report_rejection(error, rule, subject, began);
+                // A reservation that the server refuses to renew is not requested again.
                 if error.is_rejection() && !self.item.is_lease() {
                     self.lose();
                 }
@@ -188,7 +188,7 @@ impl Kept {
         self.lost.send_replace(true);
     }
 
-    /// Renews until it is lost. No renewal waits for the answer to another one.
+    /// Renews until it is lost. No renewal waits for the reply to another one.
     async fn keep(&self, at: Instant) {
         let third = self.item.ttl() / RENEWALS_IN_TTL;
         let (mut due, mut renewals) = (at + third, Vec::new());
@@ -275,7 +275,7 @@ impl Hold {
         let Kept { limiter, item, is_admission, .. } = &*self.kept;
         let (limiter, item) = (limiter.clone(), item.clone());
         let ending =
-            Ending { limiter, item, end, expires: self.kept.until(), is_told: *is_admission };
+            Ending { limiter, item, end, expires: self.kept.until(), is_reported: *is_admission };
         if self.may_be_held { ending.start() } else { None }
     }
 }

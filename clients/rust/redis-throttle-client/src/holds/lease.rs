@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use crate::calls::closing::{Held, Listed};
-use crate::calls::steps::Ask;
+use crate::calls::steps::Request;
 use crate::holds::ending::End;
-use crate::holds::hold::{Asked, Hold, random_id};
+use crate::holds::hold::{Hold, Pending, random_id};
 use crate::rules::{clock, item::Keyed};
 use crate::wire::words;
 use crate::{Decision, Error, EventKind, Item, Kind, Limiter};
@@ -47,7 +47,7 @@ impl Lease {
     }
 
     /// Returns true if this process still holds the permit, by its own clock. Always true for a
-    /// lease that `on_error` allowed because the server gave no answer, until
+    /// lease that `on_error` allowed because the server did not decide, until
     /// [`close`](crate::Limiter::close).
     #[must_use]
     pub fn held(&self) -> bool {
@@ -63,13 +63,13 @@ impl Lease {
     /// Leases renew themselves; call this only to learn the result.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, otherwise the same as
+    /// [`Error::Unavailable`] if the server is unavailable, otherwise the same as
     /// [`check`](crate::Limiter::check).
     pub async fn renew(&self) -> Result<bool, Error> {
         self.hold.renew().await
     }
 
-    /// Releases the permit and waits for the answer. Without one, the release is repeated in the
+    /// Releases the permit and waits for the reply. Without one, the release is repeated in the
     /// background until the permit expires.
     pub async fn release(self) {
         if let Some(released) = self.hold.end(End::Release) {
@@ -104,13 +104,13 @@ impl Limiter {
     }
 
     /// Checks several rules in one call. Some of them may be leases, each of which is held until
-    /// its guard is released or dropped. If the answer never reaches the caller, the leases are
-    /// released. Returns what `made` makes of the items, their calls, the decision and the leases.
+    /// its guard is released or dropped. If the reply never reaches the caller, the leases are
+    /// released. Returns what `build` makes of the items, their calls, the decision and the leases.
     pub(crate) async fn take_with_leases<T>(
         &self,
         items: &[Item<'_>],
         tag: Option<&str>,
-        made: impl FnOnce(&[Item<'_>], &[Keyed<'_>], Decision, Vec<Lease>) -> T,
+        build: impl FnOnce(&[Item<'_>], &[Keyed<'_>], Decision, Vec<Lease>) -> T,
     ) -> Result<T, Error> {
         let began = clock::now();
         let random = random_id();
@@ -126,26 +126,27 @@ impl Limiter {
             ([item], [call]) if item.is_held() => words::lease(call)?,
             ([item], _) => {
                 let decision = self.check_within(*item, &self.budget()).await?;
-                return Ok(made(&items, &calls, decision, Vec::new()));
+                return Ok(build(&items, &calls, decision, Vec::new()));
             }
             _ => words::check_all(&calls, false)?,
         };
-        let asked = Asked::new(self, &items, &calls, &mut command, false);
+        let pending = Pending::new(self, &items, &calls, &mut command, false);
         let (kind, decided) = if let [call] = &calls[..] {
             let (calls, budget) = (std::slice::from_ref(call), &self.budget());
-            let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
-            (EventKind::Lease, self.decide(&ask, false, false).await)
+            let request =
+                Request { command: &command, calls, is_all: false, admits: false, began, budget };
+            (EventKind::Lease, self.decide(&request, false, false).await)
         } else {
             (EventKind::Check, self.decide_all(&command, &calls, began).await)
         };
-        match self.told_all(kind, decided, &items, began) {
+        match self.record_all(kind, decided, &items, began) {
             Ok(decision) => {
-                let holds = asked.decided(&decision)?.into_iter().filter_map(|(_, hold)| hold);
+                let holds = pending.decided(&decision)?.into_iter().filter_map(|(_, hold)| hold);
                 let leases = holds.map(|hold| Lease::new(self, hold, decision.clone())).collect();
-                Ok(made(&items, &calls, decision, leases))
+                Ok(build(&items, &calls, decision, leases))
             }
             Err(error) => {
-                asked.refused();
+                pending.refused();
                 Err(error)
             }
         }

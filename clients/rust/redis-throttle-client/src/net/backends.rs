@@ -47,7 +47,7 @@ pub(crate) struct Backends {
 #[derive(Clone, Copy)]
 pub(crate) struct Route<'a> {
     pub pass: &'a Pass,
-    /// True if a redirection asks for `ASKING` before the command.
+    /// True if a redirection requires `ASKING` before the command.
     pub asking: bool,
     /// What gets a reply whose caller has gone.
     pub late: Option<&'a Late<'a>>,
@@ -65,7 +65,7 @@ impl Backends {
     pub fn new(wanted: Backend) -> Self {
         let found = match wanted {
             Backend::Auto => Backend::Module,
-            // An older library would answer too, so start with a search, which checks the version.
+            // An older library would reply too, so start with a search, which checks the version.
             Backend::Functions => Backend::Auto,
             one => one,
         };
@@ -146,12 +146,12 @@ impl Backends {
     /// Makes the next call try the module first if the connection was lost, because the server may
     /// have been restarted with the module.
     fn lost(&self, error: &Error) {
-        let away = error.by_driver().is_some_and(|error| match error.kind() {
+        let is_down = error.by_driver().is_some_and(|error| match error.kind() {
             ErrorKind::Io => !error.is_timeout(),
             ErrorKind::Server(ServerErrorKind::BusyLoading) => true,
             _ => false,
         });
-        if away && self.wanted == Backend::Auto {
+        if is_down && self.wanted == Backend::Auto {
             self.found.store(Backend::Module as u8, Ordering::Release);
         }
     }
@@ -178,8 +178,8 @@ impl Backends {
                     return;
                 } else {
                     let script_sha = &*backends.script_sha;
-                    let asked = Asked { node: &node, asking, key: &key, script_sha };
-                    let chosen = choose(backends.wanted, tried, &asked);
+                    let target = Target { node: &node, asking, key: &key, script_sha };
+                    let chosen = choose(backends.wanted, tried, &target);
                     let late = || Fault::uncounted(Error::unavailable(Reason::Overloaded));
                     let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
                     chosen.unwrap_or_else(|_| Err(late())).inspect(|found| {
@@ -233,35 +233,35 @@ fn takes_no_library(error: &Error) -> bool {
 }
 
 /// Finds the first available back end. Skips the module if the module has just been tried.
-async fn choose(wanted: Backend, tried: Backend, asked: &Asked<'_>) -> Result<Backend, Fault> {
-    if wanted == Backend::Auto && tried != Backend::Module && asked.has_module().await? {
+async fn choose(wanted: Backend, tried: Backend, target: &Target<'_>) -> Result<Backend, Fault> {
+    if wanted == Backend::Auto && tried != Backend::Module && target.has_module().await? {
         return Ok(Backend::Module);
     }
     if wanted != Backend::Script {
-        match asked.load_library().await {
+        match target.load_library().await {
             Ok(()) => return Ok(Backend::Functions),
             Err(fault) if wanted == Backend::Auto && takes_no_library(&fault.error) => {}
             Err(fault) => return Err(fault),
         }
     }
-    asked.load_script().await.map(|()| Backend::Script)
+    target.load_script().await.map(|()| Backend::Script)
 }
 
 /// The node of a search. Its commands go to the node that has `key`.
-struct Asked<'a> {
+struct Target<'a> {
     node: &'a Arc<Node>,
     asking: bool,
     key: &'a str,
     script_sha: &'a str,
 }
 
-impl Asked<'_> {
+impl Target<'_> {
     /// Sends a command with a deadline of its own, because a search may outlast a call.
     async fn send(&self, command: &Command<'_>) -> Result<Value, Fault> {
         self.node.command(command, self.asking, None).await
     }
 
-    async fn ask(&self, words: &[&str]) -> Result<Value, Fault> {
+    async fn query(&self, words: &[&str]) -> Result<Value, Fault> {
         self.send(&Command::at(self.key, words.iter().map(|word| (*word).into()))).await
     }
 
@@ -284,7 +284,7 @@ impl Asked<'_> {
         let mut left = LOADS_MAX;
         loop {
             left -= 1;
-            let load = match self.ask(&["FCALL", "rl_version", "1", self.key]).await {
+            let load = match self.query(&["FCALL", "rl_version", "1", self.key]).await {
                 Ok(reply) if version(&reply) >= ours => return Ok(()),
                 Ok(_) => &["FUNCTION", "LOAD", "REPLACE", LIBRARY][..],
                 Err(fault) if detail(&fault) == Some(NO_FUNCTION) => {
@@ -292,7 +292,7 @@ impl Asked<'_> {
                 }
                 Err(fault) => return Err(fault),
             };
-            match self.ask(load).await {
+            match self.query(load).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if left > 0 && is_taken(&fault) => {}
                 Err(fault) => return Err(fault),
@@ -301,10 +301,10 @@ impl Asked<'_> {
     }
 
     /// Loads the script with EVAL, which also stores it and needs no permission beyond running the
-    /// script. Sends EVALSHA first: to an unauthenticated user the server answers with an error;
+    /// script. Sends EVALSHA first: to an unauthenticated user the server replies with an error;
     /// after the long text of EVAL it would close the connection.
     async fn load_script(&self) -> Result<(), Fault> {
-        match self.ask(&["EVALSHA", self.script_sha, "1", self.key, "VERSION"]).await {
+        match self.query(&["EVALSHA", self.script_sha, "1", self.key, "VERSION"]).await {
             Ok(_) => return Ok(()),
             Err(fault) => {
                 let kind = fault.error.by_driver().map(RedisError::kind);
@@ -313,7 +313,7 @@ impl Asked<'_> {
                 }
             }
         }
-        self.ask(&["EVAL", SCRIPT, "1", self.key, "VERSION"]).await?;
+        self.query(&["EVAL", SCRIPT, "1", self.key, "VERSION"]).await?;
         Ok(())
     }
 }

@@ -21,11 +21,11 @@ pub(crate) struct Breaker {
 /// The end of a call, as the circuit breaker counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tally {
-    /// The node answered, perhaps with an error that is permanent.
-    Answered,
+    /// The node sent a final reply: a decision, or an error that is permanent.
+    Replied,
     /// The node refused temporarily.
     Failed,
-    /// Neither: the failure is counted elsewhere, or no call was made.
+    /// Neither: the failure is counted elsewhere, or no call was sent.
     Nothing,
 }
 
@@ -49,8 +49,8 @@ impl Breaker {
         probes
     }
 
-    /// Counts an answer, also one to a call that has ended.
-    pub fn answer(&mut self) {
+    /// Counts a final reply, also one to a call that has ended.
+    pub fn succeed(&mut self) {
         (self.failed, self.shut_until) = (0, None);
     }
 
@@ -77,7 +77,8 @@ impl Breaker {
         self.probe = self.probe.filter(|began| instant.is_none_or(|instant| *began >= instant));
     }
 
-    /// Ends the probe without a failure: after an answer, or so that the next call is the probe.
+    /// Ends the probe without a failure: after a final reply, or so that the next call is the
+    /// probe.
     pub fn end_probe(&mut self) {
         self.probe = None;
     }
@@ -99,8 +100,8 @@ mod tests {
         let (mut breaker, now) = (breaker(1), clock::now());
         breaker.fail(now);
         assert!(breaker.is_open(now) && breaker.enter(now + PAUSE));
-        // An older call is answered, and a later one fails.
-        breaker.answer();
+        // An older call gets its reply, and a later one fails.
+        breaker.succeed();
         assert!(!breaker.is_open(now + PAUSE));
         breaker.fail(now + PAUSE);
         assert!(breaker.is_open(now + PAUSE * 3));

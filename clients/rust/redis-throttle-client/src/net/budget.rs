@@ -1,4 +1,4 @@
-//! The time that a caller waits for answers: the timeout of the options, or less if the caller set
+//! The time that a caller waits for replies: the timeout of the options, or less if the caller set
 //! it.
 
 #[cfg(feature = "cluster")]
@@ -12,7 +12,7 @@ use crate::Reason;
 #[cfg(feature = "cluster")]
 use crate::{Error, rules::clock};
 
-/// The time that a caller waits for answers, in one call or in several.
+/// The time that a caller waits for replies, in one call or in several.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left_us: AtomicU64,
@@ -58,7 +58,7 @@ impl Budget {
         if self.is_callers { Reason::Timeout } else { Reason::Overloaded }
     }
 
-    /// Returns true if a call without an answer says nothing about the node: it was overloaded, or
+    /// Returns true if a call without a reply says nothing about the node: it was overloaded, or
     /// its caller's time was over. Then `allow` keeps the limit.
     pub fn keeps_limit(&self, reason: Reason) -> bool {
         let is_over = self.is_callers && reason == Reason::Timeout && self.left().is_zero();

@@ -21,8 +21,8 @@ use crate::rules::clock;
 use crate::wire::command::Command;
 use crate::{Error, Options, Reason};
 
-/// The longest time that a node may take to answer with the slots, before another one is asked.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+/// The longest time that a node may take to return the slots, before another one is queried.
+const REPLY_MAX: Duration = Duration::from_secs(1);
 
 /// A cluster, to which a limiter opens its own connections.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl Cluster {
     }
 
     /// Sets the configuration of the connections. Its timeouts are not used: those of the limiter
-    /// apply. A credentials provider in it is asked at each dial.
+    /// apply. A credentials provider in it is called at each dial.
     #[must_use]
     pub fn config(mut self, config: AsyncConnectionConfig) -> Self {
         self.config = config;
@@ -103,10 +103,10 @@ impl Address {
         }
     }
 
-    /// Returns the address in a reply of the node `asked`. A node that does not know its own
+    /// Returns the address in a reply of the node `sender`. A node that does not know its own
     /// address leaves the host out.
-    fn in_reply(host: &str, port: u16, asked: Option<&Self>) -> Option<Self> {
-        let host = if matches!(host, "" | "?") { &asked?.host } else { host };
+    fn in_reply(host: &str, port: u16, sender: Option<&Self>) -> Option<Self> {
+        let host = if matches!(host, "" | "?") { &sender?.host } else { host };
         Some(Self { host: host.to_owned(), port })
     }
 }
@@ -172,7 +172,7 @@ impl Slots {
         let error = match (read, self.state().owner(slot)) {
             (Some(Err(error)), _) => undialled(error.clone()),
             (_, Some(node)) => {
-                self.breaker().answer();
+                self.breaker().succeed();
                 return Ok(node);
             }
             // The slot has no primary at present.
@@ -188,7 +188,7 @@ impl Slots {
     fn longest(&self) -> Duration {
         let (timeout, silence) = self.options.deadlines();
         let has_read = self.has_read.load(Ordering::Acquire);
-        if has_read { silence } else { timeout.max(ANSWERED_WITHIN) }
+        if has_read { silence } else { timeout.max(REPLY_MAX) }
     }
 
     /// Returns the nodes that are known.
@@ -209,25 +209,25 @@ impl Slots {
         error: &Error,
     ) -> Option<(Arc<Node>, bool)> {
         let error = error.by_driver()?;
-        let asks = match error.kind() {
+        let is_ask = match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => false,
             ErrorKind::Server(ServerErrorKind::Ask) => true,
             _ => return None,
         };
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         let mut state = self.state();
-        let asked = state.nodes.iter().find(|(_, node)| Arc::ptr_eq(node, from));
-        let address = Address::in_reply(host, port.parse().ok()?, asked.map(|(at, _)| at))?;
+        let sender = state.nodes.iter().find(|(_, node)| Arc::ptr_eq(node, from));
+        let address = Address::in_reply(host, port.parse().ok()?, sender.map(|(at, _)| at))?;
         let node = self.node(&mut state, &address).ok()?;
         drop(state);
-        if !asks {
+        if !is_ask {
             self.read_again();
         }
-        Some((node, asks))
+        Some((node, is_ask))
     }
 
     /// Reads the slots again if the error says that they changed or that the node is a replica, or
-    /// if a primary does not answer, because a replica may take over.
+    /// if a primary does not reply, because a replica may take over.
     pub fn failed(self: &Arc<Self>, error: &Error) {
         let Error::Unavailable { reason, source } = error else { return };
         let changed = matches!(
@@ -268,7 +268,7 @@ impl Slots {
         Ok(node)
     }
 
-    /// Returns the nodes to ask for the slots: those with a connection, then the others, then the
+    /// Returns the nodes to query for the slots: those with a connection, then the others, then the
     /// addresses that the program has given.
     fn candidates(&self) -> Vec<(Address, Arc<Node>)> {
         let mut state = self.state();
@@ -285,11 +285,11 @@ impl Slots {
         known
     }
 
-    async fn ask(self: &Arc<Self>) -> Result<(), RedisError> {
+    async fn query(self: &Arc<Self>) -> Result<(), RedisError> {
         let mut failure = None;
         for (address, node) in self.candidates() {
             let command = Command::new(["CLUSTER".into(), "SLOTS".into()]);
-            let budget = ANSWERED_WITHIN.min(self.options.deadlines().0);
+            let budget = REPLY_MAX.min(self.options.deadlines().0);
             match node.command(&command, false, Some(budget)).await {
                 Ok(reply) => {
                     let read = slots_of(&reply, &address);
@@ -320,12 +320,12 @@ impl Slots {
 }
 
 impl State {
-    /// Joins the reading of the slots that is under way, or begins one. It asks one node after the
-    /// other.
+    /// Joins the reading of the slots that is under way, or begins one. It queries one node after
+    /// the other.
     fn join(&mut self, seeds: usize) -> Result<(Arc<Attempt>, bool), RedisError> {
         let nodes = u32::try_from(self.nodes.len() + seeds).unwrap_or(u32::MAX);
-        // Each node is dialled and answers.
-        self.readings.join(ANSWERED_WITHIN.saturating_mul(2 * nodes))
+        // Each node is dialled and replies.
+        self.readings.join(REPLY_MAX.saturating_mul(2 * nodes))
     }
 
     fn owner(&self, slot: u16) -> Option<Arc<Node>> {
@@ -383,7 +383,7 @@ struct Reading {
 
 impl Reading {
     async fn run(mut self) {
-        let outcome = self.slots.ask().await;
+        let outcome = self.slots.query().await;
         self.end(outcome);
     }
 
@@ -414,7 +414,7 @@ pub(crate) fn slot_of(key: &str) -> u16 {
 }
 
 /// Reads the rows of `CLUSTER SLOTS`: first slot, last slot, and the primary as host and port.
-fn slots_of(reply: &Value, asked: &Address) -> Vec<(SlotRange, Address)> {
+fn slots_of(reply: &Value, sender: &Address) -> Vec<(SlotRange, Address)> {
     let rows = if let Value::Array(rows) = reply { &rows[..] } else { &[] };
     let read = |row: &Value| {
         let Value::Array(row) = row else { return None };
@@ -423,7 +423,7 @@ fn slots_of(reply: &Value, asked: &Address) -> Vec<(SlotRange, Address)> {
         };
         let host: Option<String> = redis::from_redis_value_ref(primary.first()?).ok()?;
         let port = redis::from_redis_value_ref(primary.get(1)?).ok()?;
-        let address = Address::in_reply(&host.unwrap_or_default(), port, Some(asked))?;
+        let address = Address::in_reply(&host.unwrap_or_default(), port, Some(sender))?;
         Some((u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?, address))
     };
     rows.iter().filter_map(read).collect()

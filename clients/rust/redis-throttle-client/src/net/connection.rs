@@ -32,7 +32,7 @@ pub trait Connection: Any + Send + Sync {
 impl Connection for MultiplexedConnection {
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
         let (mut connection, cmd) = (self.clone(), command.to_cmd());
-        Box::pin(async move { answered(connection.send_packed_command(&cmd).await) })
+        Box::pin(async move { value_or_error(connection.send_packed_command(&cmd).await) })
     }
 
     /// Offers a command to the task that writes, and takes it back at once. The offer fails at once
@@ -45,7 +45,7 @@ impl Connection for MultiplexedConnection {
 }
 
 /// Returns an error reply as `Err`, because the driver may return it as a value.
-pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+pub(crate) fn value_or_error(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
     match reply? {
         Value::ServerError(error) => Err(error.into()),
         value => Ok(value),
@@ -79,12 +79,12 @@ impl Wire {
                 Box::pin(async move {
                     let replies = connection.send_packed_commands(&both, 1, 1).await?.pop();
                     let missing = || RedisError::from((ErrorKind::Parse, "a reply is missing"));
-                    answered(replies.ok_or_else(missing))
+                    value_or_error(replies.ok_or_else(missing))
                 })
             }
             Self::Multiplexed(connection) => {
                 let (mut connection, cmd) = (connection.clone(), command.to_cmd());
-                Box::pin(async move { answered(connection.send_packed_command(&cmd).await) })
+                Box::pin(async move { value_or_error(connection.send_packed_command(&cmd).await) })
             }
             Self::Other(connection) => {
                 let (connection, command) = (connection.clone(), command.to_owned_words());
@@ -113,7 +113,7 @@ pub(crate) struct Link {
     /// The generation at the start of the dial.
     pub generation: u64,
     ended: AtomicBool,
-    answered: AtomicBool,
+    replied: AtomicBool,
 }
 
 impl fmt::Debug for Link {
@@ -124,8 +124,8 @@ impl fmt::Debug for Link {
 
 impl Link {
     pub fn new(connection: Box<dyn Connection>, generation: u64) -> Self {
-        let (ended, answered) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { wire: Wire::new(connection), generation, ended, answered }
+        let (ended, replied) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { wire: Wire::new(connection), generation, ended, replied }
     }
 
     /// Ends the connection. Returns true the first time.
@@ -138,12 +138,12 @@ impl Link {
     }
 
     /// Records a reply to a command.
-    pub fn answer(&self) {
-        self.answered.store(true, Ordering::Relaxed);
+    pub fn record_reply(&self) {
+        self.replied.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if a command has been answered on this connection.
-    pub fn has_answered(&self) -> bool {
-        self.answered.load(Ordering::Relaxed)
+    /// Returns true if a command has had a reply on this connection.
+    pub fn has_replied(&self) -> bool {
+        self.replied.load(Ordering::Relaxed)
     }
 }

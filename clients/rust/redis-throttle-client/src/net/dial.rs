@@ -35,14 +35,14 @@ impl Dial for redis::Client {
 }
 
 /// Opens connections with the given configuration, but without its timeouts: those of the limiter
-/// apply. A credentials provider in it is asked at each dial.
+/// apply. A credentials provider in it is called at each dial.
 impl Dial for (redis::Client, AsyncConnectionConfig) {
     fn dial(&self) -> Dialling<'_> {
         Box::pin(dialled(&self.0, self.1.clone()))
     }
 }
 
-/// Opens connections with a closure, such as one that asks for new credentials.
+/// Opens connections with a closure, such as one that fetches new credentials.
 impl<F, R, C> Dial for F
 where
     F: Fn() -> R + Send + Sync + 'static,

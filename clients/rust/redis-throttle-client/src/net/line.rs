@@ -2,7 +2,7 @@
 //! connection and its circuit breaker. It does no I/O.
 //!
 //! One timer per node ends calls and finds that the node is silent. It runs while a call waits, so
-//! that a call that is answered at once needs none of its own.
+//! that a call whose reply comes at once needs none of its own.
 
 mod commands;
 mod dials;
@@ -27,7 +27,7 @@ use crate::{Error, Options, Reason};
 const DIAL_MIN: Duration = Duration::from_secs(1);
 /// The time that `ready` has at least, its dial included.
 pub(crate) const READY_MIN: Duration = Duration::from_secs(5);
-/// The time without a call after which a connection is asked whether it is closed.
+/// The time without a call after which the limiter checks whether a connection is closed.
 const IDLE: Duration = Duration::from_millis(1);
 /// The time after which a timer that has not fired belongs to a runtime that no longer runs.
 const OVERDUE: Duration = Duration::from_millis(500);
@@ -42,7 +42,7 @@ pub(crate) enum Lane {
     /// Any call but those below.
     Call,
     /// A status call that waits longer than others. It has a place of its own, and a node that does
-    /// not answer it is not silent.
+    /// not reply to it is not silent.
     Ready,
     /// A renewal or an end. It has a slot of its own, and passes an open circuit breaker while a
     /// connection is up.
@@ -152,8 +152,8 @@ pub(crate) struct Calls {
     placed: usize,
     waiting: usize,
     /// The commands on the connection without a reply.
-    unanswered: usize,
-    /// The run time of the last reply, or of the first command since all were answered.
+    pending: usize,
+    /// The run time of the last reply, or of the first command since all had a reply.
     heard: Duration,
     /// The connection of a probe that got no reply in time. The next probe opens another one.
     hung: Option<Arc<Link>>,
@@ -208,7 +208,7 @@ impl Calls {
             arrivals: 0,
             placed: 0,
             waiting: 0,
-            unanswered: 0,
+            pending: 0,
             heard: Duration::ZERO,
             hung: None,
             short_in_line: None,
@@ -382,17 +382,17 @@ impl Calls {
         self.calls[id].took(self.clock.read(now))
     }
 
-    /// Ends a call, whose last command may have been answered just now. Returns the run time that
+    /// Ends a call, whose last command may have had its reply just now. Returns the run time that
     /// it took.
     pub fn leave(
         &mut self,
         id: usize,
-        (tally, is_answered): (Tally, bool),
+        (tally, has_reply): (Tally, bool),
         now: Instant,
         effects: &mut Effects,
     ) -> Duration {
         let run = self.clock.read(now);
-        if is_answered {
+        if has_reply {
             self.hear(id, (now, run));
         }
         effects.is_last = self.closed;
@@ -404,12 +404,12 @@ impl Calls {
                 self.waiting -= usize::from(call.lane == Lane::Call && !call.has_place);
             }
             Stage::Sent { link, .. } if self.is_current(link) => {
-                self.unanswered -= usize::from(call.lane != Lane::Ready);
+                self.pending -= usize::from(call.lane != Lane::Ready);
             }
             _ => {}
         }
         match tally {
-            Tally::Answered => self.breaker.answer(),
+            Tally::Replied => self.breaker.succeed(),
             Tally::Failed if call.is_probe => self.breaker.fail_probe(self.dial_due()),
             Tally::Failed => self.breaker.fail(now),
             Tally::Nothing => {}

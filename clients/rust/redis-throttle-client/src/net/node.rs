@@ -53,8 +53,8 @@ impl From<RedisError> for Fault {
             ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask)
         );
         let error = Error::from(error);
-        let answered = redirects || !matches!(error, Error::Unavailable { .. });
-        Self { error, tally: if answered { Tally::Answered } else { Tally::Failed } }
+        let is_final = redirects || !matches!(error, Error::Unavailable { .. });
+        Self { error, tally: if is_final { Tally::Replied } else { Tally::Failed } }
     }
 }
 

@@ -42,7 +42,7 @@ impl Node {
             is_crowded: entered.is_crowded,
             is_sent: AtomicBool::new(entered.sent.is_some()),
             link: entered.sent,
-            is_answered: AtomicBool::new(false),
+            has_reply: AtomicBool::new(false),
             drained: OnceLock::new(),
             ended: false,
         };
@@ -81,8 +81,8 @@ pub(crate) struct Pass {
     /// is not sent yet.
     link: Option<Arc<Link>>,
     is_sent: AtomicBool,
-    /// Whether the last command was answered, which is counted with the next step of the call.
-    is_answered: AtomicBool,
+    /// Whether the last command has a reply, which is counted with the next step of the call.
+    has_reply: AtomicBool,
     /// The run time that the call took, if its command drains: then it is not this call's any more.
     drained: OnceLock<Duration>,
     ended: bool,
@@ -173,7 +173,7 @@ impl Pass {
         command.set_sent(true);
         let reply = Some(link.wire.start(command, asking));
         let mut flight = Flight { pass: self, link, reply, sent: command.sent(), late };
-        match flight.answer().await {
+        match flight.wait().await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
                 if !is_loss(&error) {
@@ -201,9 +201,9 @@ impl Pass {
         }
     }
 
-    /// Counts the answer to the last command.
+    /// Counts the reply to the last command.
     fn hear(&self) {
-        if self.is_answered.swap(false, Ordering::Relaxed) {
+        if self.has_reply.swap(false, Ordering::Relaxed) {
             let (now, mut calls) = (clock::now(), self.node.calls());
             let run = calls.run_time(now);
             calls.hear(self.id, (now, run));
@@ -220,7 +220,7 @@ impl Pass {
             return Duration::ZERO;
         }
         let (id, now) = (self.id, clock::now());
-        let tally = (tally, *self.is_answered.get_mut());
+        let tally = (tally, *self.has_reply.get_mut());
         let leave = || self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
         self.drained.get().copied().unwrap_or_else(leave)
     }
@@ -246,15 +246,15 @@ impl Flight<'_> {
     ///
     /// # Errors
     /// The end of the call.
-    async fn answer(&mut self) -> Result<Result<Value, RedisError>, Error> {
+    async fn wait(&mut self) -> Result<Result<Value, RedisError>, Error> {
         poll_fn(|context| {
             let Some(reply) = &mut self.reply else { return Poll::Pending };
             match reply.as_mut().poll(context) {
-                Poll::Ready(answer) => {
+                Poll::Ready(result) => {
                     self.reply = None;
-                    let is_answered = !answer.as_ref().is_err_and(is_loss);
-                    self.pass.is_answered.store(is_answered, Ordering::Relaxed);
-                    Poll::Ready(Ok(answer))
+                    let has_reply = !result.as_ref().is_err_and(is_loss);
+                    self.pass.has_reply.store(has_reply, Ordering::Relaxed);
+                    Poll::Ready(Ok(result))
                 }
                 Poll::Pending => self.pass.poll_end(context).map(Err),
             }
@@ -283,7 +283,7 @@ impl Drop for Flight<'_> {
             link: self.link.clone(),
             sent: self.sent.cloned(),
             tally: Tally::Nothing,
-            is_answered: false,
+            has_reply: false,
         };
         runtime.spawn(draining.run(reply, self.late.map(|late| late())));
     }
@@ -296,24 +296,24 @@ struct Draining {
     link: Arc<Link>,
     sent: Option<Sent>,
     tally: Tally,
-    is_answered: bool,
+    has_reply: bool,
 }
 
 impl Draining {
     async fn run(mut self, mut reply: OwnedReply, late: Option<OnLate>) {
         let (node, id) = (self.node.clone(), self.id);
-        let answer = poll_fn(|context| {
-            if let Poll::Ready(answer) = reply.as_mut().poll(context) {
-                return Poll::Ready(Some(answer));
+        let result = poll_fn(|context| {
+            if let Poll::Ready(result) = reply.as_mut().poll(context) {
+                return Poll::Ready(Some(result));
             }
             node.calls().ended(id, context.waker()).map_or(Poll::Pending, |_| Poll::Ready(None))
         })
         .await;
-        let Some(answer) = answer else { return };
-        self.is_answered = !answer.as_ref().is_err_and(is_loss);
-        match answer {
+        let Some(result) = result else { return };
+        self.has_reply = !result.as_ref().is_err_and(is_loss);
+        match result {
             Ok(value) => {
-                self.tally = Tally::Answered;
+                self.tally = Tally::Replied;
                 if let Some(sent) = self.sent.as_ref().filter(|_| is_denial(&value)) {
                     sent.set(false);
                 }
@@ -333,7 +333,7 @@ impl Draining {
 
 impl Drop for Draining {
     fn drop(&mut self) {
-        let (id, tally, now) = (self.id, (self.tally, self.is_answered), clock::now());
+        let (id, tally, now) = (self.id, (self.tally, self.has_reply), clock::now());
         self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
         if let Some(sent) = &self.sent {
             sent.end_draining();

@@ -12,8 +12,8 @@ pub struct Counters {
     pub allowed: u64,
     /// Decisions that denied the call.
     pub denied: u64,
-    /// Decisions, allowed or denied, that known denials or `on_error` made because the server gave
-    /// no answer.
+    /// Decisions, allowed or denied, that known denials or `on_error` made because the server did
+    /// not decide.
     pub degraded: u64,
     /// Decisions, allowed or denied, made without a request to the server: by a cached denial, a
     /// prefetched permit, or a known denial under pressure.
@@ -21,7 +21,7 @@ pub struct Counters {
     /// Calls that returned [`Error::CommandRejected`](crate::Error::CommandRejected). They are not
     /// decisions.
     pub rejected: u64,
-    /// Ends of admissions that failed, and ends without an answer when the limiter was closed: the
+    /// Ends of admissions that failed, and ends without a reply when the limiter was closed: the
     /// units or the permit of an item may be wrong until they expire.
     pub unsettled: u64,
 }

@@ -11,9 +11,9 @@ pub enum Source {
     /// The server.
     Server,
     /// This process: a cached or known denial, a prefetched permit, or the limit that this process
-    /// keeps without an answer.
+    /// keeps without the server.
     Local,
-    /// The rule's `on_error`: the server gave no answer, and the call was allowed or denied without
+    /// The rule's `on_error`: the server did not decide, and the call was allowed or denied without
     /// a check of the limit.
     Error,
 }
@@ -30,7 +30,7 @@ impl Source {
     }
 }
 
-/// The reason that there is no answer.
+/// The reason that the server did not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -40,8 +40,8 @@ pub enum Reason {
     Connection,
     /// The server cannot decide now, for example while it loads its data. The call did not run.
     Server,
-    /// Too many calls wait, or the reply is late although the server answers others. The call may
-    /// have run if it was sent.
+    /// Too many calls wait, or the reply is late although the server replies to others. The
+    /// call may have run if it was sent.
     Overloaded,
     /// The circuit breaker is open. The call was not sent.
     Circuit,
@@ -74,7 +74,7 @@ impl fmt::Display for Reason {
 pub struct Decision {
     /// Whether the call is allowed.
     pub allowed: bool,
-    /// The capacity of the rule; 0 if only the server knows it and did not answer.
+    /// The capacity of the rule; 0 if only the server knows it and did not decide.
     pub limit: u64,
     /// The units left, rounded down.
     pub remaining: u64,
@@ -87,9 +87,9 @@ pub struct Decision {
     pub rule: Arc<str>,
     /// The source of the decision.
     pub source: Source,
-    /// Whether `on_error` decided because the server gave no answer.
+    /// Whether `on_error` decided because the server did not.
     pub degraded: bool,
-    /// The reason that the server gave no answer, if it gave none.
+    /// The reason that the server did not decide, if the decision is degraded.
     pub reason: Option<Reason>,
     /// Whether a policy in shadow mode would allow the call if it were enforced; under other rules
     /// the same as `allowed`.
@@ -131,8 +131,8 @@ impl Decision {
         self.allowed && self.would_allow && !self.degraded
     }
 
-    /// Creates the decision of `on_error` when the server gave no answer.
-    pub(crate) fn without_answer(rule: Arc<str>, allowed: bool, retry_after: Duration) -> Self {
+    /// Creates the decision of `on_error` when the server did not decide.
+    pub(crate) fn without_server(rule: Arc<str>, allowed: bool, retry_after: Duration) -> Self {
         Self {
             allowed,
             limit: 0,

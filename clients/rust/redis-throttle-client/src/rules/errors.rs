@@ -1,4 +1,4 @@
-//! The errors of the client. Callers must tell two kinds apart.
+//! The errors of the client. Callers must distinguish two kinds.
 //!
 //! If the server is unavailable, the rule's `on_error` decides the call. An invalid argument, or a
 //! call that the server refuses for good, is always returned as an error.
@@ -11,7 +11,7 @@ use crate::{Decision, Reason};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An invalid argument: no call is made.
+    /// An invalid argument: nothing is sent.
     #[error("invalid {argument}: {expected}")]
     InvalidArgument {
         /// The name of the argument or the option.
@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// The server made no decision: it is unavailable, too slow or temporarily refuses calls. The
     /// call may have counted, so do not repeat it.
-    #[error("no answer: {reason}{}", detail(.source.as_ref()))]
+    #[error("no decision: {reason}{}", detail(.source.as_ref()))]
     Unavailable {
         /// The reason that there is no decision.
         reason: Reason,
@@ -69,7 +69,7 @@ impl Error {
         self.is_rejection() && detail.is_some_and(|text| text.contains("too many reservations"))
     }
 
-    /// Returns the reason that there is no answer.
+    /// Returns the reason that the server made no decision.
     pub(crate) fn reason(&self) -> Option<Reason> {
         if let Self::Unavailable { reason, .. } = self { Some(*reason) } else { None }
     }

@@ -72,7 +72,7 @@ pub struct DecisionEvent<'a> {
     pub key_hash: String,
     /// The time from the start of the call.
     pub latency: Duration,
-    /// Whether `on_error` decided because the server gave no answer.
+    /// Whether `on_error` decided because the server did not.
     pub degraded: bool,
     /// The error of a call that the server refused, or of an end of an admission that failed.
     pub error: Option<&'a Error>,

@@ -123,7 +123,7 @@ impl Options {
         self
     }
 
-    /// Sets the behavior if the server gives no answer, for rules that do not set their own.
+    /// Sets the behavior if the server does not decide, for rules that do not set their own.
     /// Default: [`OnError::Allow`]. With [`OnError::Local`], rules that cannot be enforced locally
     /// must set their own.
     pub fn on_error(mut self, on_error: OnError) -> Self {
@@ -131,28 +131,28 @@ impl Options {
         self
     }
 
-    /// Sets the maximum number of commands that are sent to a node and not answered: 1 to 10^6.
-    /// Default: 256. Further calls stand in line.
+    /// Sets the maximum number of commands that are sent to a node and have no reply yet: 1 to
+    /// 10^6. Default: 256. Further calls stand in line.
     pub fn max_in_flight(mut self, commands: usize) -> Self {
         self.max_in_flight = commands;
         self
     }
 
     /// Sets the maximum number of calls in line for a node: 0 to 10^6. Default: 16,384. Further
-    /// calls are not sent: they count as unanswered.
+    /// calls are not sent, and are decided without the server.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self
     }
 
     /// Sets the number of keys whose last denial is remembered: 0 to 10^6. Default: 10,000. It
-    /// decides calls that get no answer, and calls under pressure.
+    /// decides calls that the server does not, and calls under pressure.
     pub fn known_denials(mut self, keys: usize) -> Self {
         self.known_denials = keys;
         self
     }
 
-    /// Sets whether decisions without an answer are logged, with the crate `log` at the level of a
+    /// Sets whether decisions without the server are logged, with the crate `log` at the level of a
     /// warning. Default: true. Each reason is logged at most once per second, without any key.
     pub fn log_errors(mut self, logs: bool) -> Self {
         self.log_errors = logs;

@@ -66,7 +66,7 @@ impl Problem {
 
 impl Decision {
     /// Returns the problem of a denial: status 429; 403 if the caller is banned; 413 if a retry
-    /// never helps; 503 if `on_error` denied because the server gave no answer.
+    /// never helps; 503 if `on_error` denied because the server did not decide.
     #[must_use]
     pub fn problem(&self) -> Problem {
         if self.source == Source::Error {
@@ -101,8 +101,8 @@ impl Error {
     }
 
     /// Returns the header fields of the response to a denial: those of the decision in the form
-    /// [`HeaderStyle::Draft11`], and `Cache-Control`, since no cache may answer another request
-    /// with it. Empty for any other error.
+    /// [`HeaderStyle::Draft11`], and `Cache-Control`, since no cache may use it for another
+    /// request. Empty for any other error.
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let Some(decision) = self.denial() else { return Vec::new() };

@@ -20,7 +20,7 @@ const VARIANTS_MAX: usize = 2;
 const SLOTS_MIN: u64 = 16;
 const SLOTS_MAX: u64 = 65_536;
 
-/// The decision on a call if the server gives no answer. `Deny` is stricter than `Local`, and
+/// The decision on a call if the server does not decide. `Deny` is stricter than `Local`, and
 /// `Local` than `Allow`: of several rules the strictest decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum OnError {
@@ -29,7 +29,7 @@ pub enum OnError {
     Allow,
     /// This process enforces the rule, or the share of it that the rule sets.
     Local,
-    /// Closed: the call is denied until the server answers again.
+    /// Closed: the call is denied until the server decides again.
     Deny,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Terms {
     pub count: Count,
 }
 
-/// One rule: an algorithm, its numbers, and its behavior without an answer. Cheap to clone.
+/// One rule: an algorithm, its numbers, and its behavior without the server. Cheap to clone.
 #[derive(Clone)]
 pub struct Rule(Arc<Terms>);
 
@@ -179,7 +179,7 @@ impl Rule {
         })
     }
 
-    /// Sets the behavior if the server gives no answer. Default: the limiter's setting. For a
+    /// Sets the behavior if the server does not decide. Default: the limiter's setting. For a
     /// policy with [`OnError::Local`], call [`default`](Rule::default) first.
     ///
     /// # Errors
@@ -277,7 +277,7 @@ impl Rule {
     /// one.
     pub(crate) fn without_state(&self, allowed: bool, retry_after: Duration) -> Decision {
         let limit = self.0.default.as_ref().unwrap_or(self).0.limit.unwrap_or(0);
-        Decision { limit, ..Decision::without_answer(self.0.name.clone(), allowed, retry_after) }
+        Decision { limit, ..Decision::without_server(self.0.name.clone(), allowed, retry_after) }
     }
 
     /// Returns true if the server reads both rules the same way, whatever their names.

@@ -40,10 +40,10 @@ impl ClientAddress {
     /// IPv4 address or a network has a zone, or if a network that begins as a mapped address also
     /// holds addresses of IPv6.
     pub fn new<'a>(trusted_proxies: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
-        let mut made = Self::default();
+        let mut addresses = Self::default();
         for name in trusted_proxies {
             if name == "unix" {
-                made.unix = true;
+                addresses.unix = true;
                 continue;
             }
             let found = match name.split_once('/') {
@@ -55,9 +55,9 @@ impl ClientAddress {
             };
             let expected = || format!("expected an address, a network or unix, not {name:?}");
             let network = found.ok_or_else(|| Error::invalid("trusted_proxies", expected()))?;
-            made.networks.push(network.trunc());
+            addresses.networks.push(network.trunc());
         }
-        Ok(made)
+        Ok(addresses)
     }
 
     /// Returns the client's address as the subject of a call; for IPv6, its /64 network, but for an

@@ -58,7 +58,7 @@ impl Checked {
 
     /// Gives back, in a task, the units under each rule for which a response with this head does
     /// not count.
-    pub fn answered(&mut self, head: &Parts) {
+    pub fn record_response(&mut self, head: &Parts) {
         let mut taken = std::mem::take(&mut self.uncounted);
         taken.retain(|taken| !taken.item.rule.counts().counts(head));
         if let (false, Ok(runtime)) = (taken.is_empty(), Handle::try_current()) {
@@ -74,7 +74,7 @@ impl Checked {
 
 impl Limiter {
     /// Checks several rules in one call. Some of them may be leases. Middleware uses this method.
-    /// Each lease is held until its guard is released or dropped. If the answer never reaches the
+    /// Each lease is held until its guard is released or dropped. If the reply never reaches the
     /// caller, the leases are released.
     ///
     /// # Errors
@@ -85,10 +85,10 @@ impl Limiter {
         items: &[Item<'_>],
         tag: Option<&str>,
     ) -> Result<Checked, Error> {
-        let made = |items: &[Item<'_>], calls: &[Keyed<'_>], decision, leases| {
+        let build = |items: &[Item<'_>], calls: &[Keyed<'_>], decision, leases| {
             Checked::new(self, items, calls, decision, leases)
         };
-        self.take_with_leases(items, tag, made).await
+        self.take_with_leases(items, tag, build).await
     }
 
     /// Gives units back to where they came from: the server, the permits of this process, or its
@@ -110,7 +110,7 @@ impl Limiter {
         };
         if !returned && row.granted > 0 {
             let call = Keyed::of_cost(&rule, key, row.granted);
-            // Without an answer the units stay taken, and the limit is too strict.
+            // Without a reply the units stay taken, and the limit is too strict.
             let _ = self.change(Verb::Refund, &call, &subject, &self.budget()).await;
         }
     }

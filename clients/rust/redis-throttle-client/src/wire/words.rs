@@ -141,7 +141,7 @@ pub(crate) fn named<'a>(verb: Verb, call: &'a Keyed<'_>) -> Result<Command<'a>, 
     of_rule(|rule| [name, &call.key, rule.algorithm()], call)
 }
 
-/// Builds a status command that every back end answers regardless of the key's value.
+/// Builds a status command that gets a reply from every back end, whatever the key's value.
 pub(crate) fn probe(key: &str) -> Command<'_> {
     Command::new(["RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0"].map(Cow::from))
 }

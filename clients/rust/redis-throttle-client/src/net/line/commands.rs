@@ -1,4 +1,4 @@
-//! The commands of calls: sent, answered, or left by their callers.
+//! The commands of calls: sent, replied to, or left by their callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +37,10 @@ impl Calls {
         }
         call.stage = Stage::Sent { link: link.clone(), until: Some(until) };
         if call.lane != Lane::Ready {
-            if self.unanswered == 0 {
+            if self.pending == 0 {
                 self.heard = run;
             }
-            self.unanswered += 1;
+            self.pending += 1;
         }
         Ok(Some(link))
     }
@@ -51,14 +51,14 @@ impl Calls {
         let Stage::Sent { link, .. } = std::mem::replace(&mut call.stage, Stage::Turn) else {
             return;
         };
-        link.answer();
+        link.record_reply();
         if call.ended.is_some() {
             call.ended = None;
         }
         self.used = now;
         if self.is_current(&link) {
             self.heard = run;
-            self.unanswered -= usize::from(self.calls[id].lane != Lane::Ready);
+            self.pending -= usize::from(self.calls[id].lane != Lane::Ready);
             if self.hung.as_ref().is_some_and(|hung| Arc::ptr_eq(hung, &link)) {
                 self.hung = None;
             }

@@ -76,7 +76,7 @@ impl Calls {
         match outcome {
             Ok(_) if dial.generation != self.generation => self.dial_for_line(now, effects),
             Ok(connection) => {
-                (self.refused, self.unanswered, self.used) = (None, 0, now);
+                (self.refused, self.pending, self.used) = (None, 0, now);
                 self.link = Some(Arc::new(Link::new(connection, dial.generation)));
                 for id in self.line.values().copied().collect::<Vec<_>>() {
                     let call = &mut self.calls[id];
@@ -106,17 +106,17 @@ impl Calls {
                 match (&error, probes) {
                     (Error::Unavailable { .. }, true) => self.breaker.fail_probe(self.dial_due()),
                     (Error::Unavailable { .. }, false) => self.breaker.fail(now),
-                    _ => self.breaker.answer(),
+                    _ => self.breaker.succeed(),
                 }
                 self.end_probe_of(probes);
             }
         }
     }
 
-    /// Removes a connection that was lost. That is a failure if it has answered nothing yet, unless
-    /// it was lost while idle.
+    /// Removes a connection that was lost. That is a failure if it has delivered no reply yet,
+    /// unless it was lost while idle.
     pub fn lose(&mut self, link: &Arc<Link>, was_idle: bool, now: Instant, effects: &mut Effects) {
-        if link.end() && !was_idle && !link.has_answered() {
+        if link.end() && !was_idle && !link.has_replied() {
             let mut on_it = self.calls.iter_mut().filter(|(_, call)| call.is_on(link));
             let probes = on_it.any(|(_, call)| std::mem::take(&mut call.is_probe));
             match probes {
@@ -165,7 +165,7 @@ impl Calls {
                 ends(call, Error::unavailable(reason), effects);
             }
         }
-        (self.unanswered, self.hung) = (0, None);
+        (self.pending, self.hung) = (0, None);
         self.lost = self.clock.read(clock::now());
         effects.ended.push(link);
     }

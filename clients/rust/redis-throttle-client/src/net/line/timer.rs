@@ -60,7 +60,7 @@ impl Calls {
     }
 
     pub(super) fn is_silent(&self, run: Duration) -> bool {
-        self.unanswered > 0 && run >= self.heard + self.silence
+        self.pending > 0 && run >= self.heard + self.silence
     }
 
     pub(super) fn is_over(&self, call: &Call, run: Duration, now: Instant) -> bool {
@@ -123,7 +123,7 @@ impl Calls {
             next = next.min(until.map_or(next, |until| until.saturating_sub(run)));
         };
         sooner(self.dial.as_ref().map(|dial| dial.until));
-        sooner((self.unanswered > 0).then_some(self.heard + self.silence));
+        sooner((self.pending > 0).then_some(self.heard + self.silence));
         for (_, call) in self.calls.iter().filter(|(_, call)| call.ended.is_none()) {
             sooner(self.deadline(call).0);
         }
@@ -145,7 +145,7 @@ impl Calls {
                 Stage::Sent { until: Some(until), .. } if run < *until + self.silence => continue,
                 Stage::Sent { link, .. } => {
                     let is_current = current.as_ref().is_some_and(|it| Arc::ptr_eq(it, link));
-                    self.unanswered -= usize::from(is_current && call.lane != Lane::Ready);
+                    self.pending -= usize::from(is_current && call.lane != Lane::Ready);
                 }
                 Stage::Line(at) => {
                     self.line.remove(at);
@@ -159,7 +159,7 @@ impl Calls {
         self.grant(effects);
     }
 
-    /// Ends the calls to a node that does not answer, and its generation: one failure. That of a
+    /// Ends the calls to a node that does not reply, and its generation: one failure. That of a
     /// probe stays, because a later reply closes the breaker.
     pub(super) fn fall_silent(&mut self, run: Duration, now: Instant, effects: &mut Effects) {
         let Some(link) = self.link.clone() else { return };

@@ -101,7 +101,7 @@ impl Rule {
         }
         let mut words = vec!["BACKOFF".to_owned(), attempts_text];
         words.extend([base_us, max_us, forget_us].map(durations::text));
-        Self::made(Kind::Backoff, name, words, |terms| terms.limit = Some(attempts))
+        Self::build(Kind::Backoff, name, words, |terms| terms.limit = Some(attempts))
     }
 
     /// Creates a quota: an allowance per calendar unit, in UTC or the given [`zone`](Rule::zone).
@@ -111,7 +111,7 @@ impl Rule {
     pub fn quota(name: &str, limit: u64, unit: QuotaUnit) -> Result<Self, Error> {
         let limit_text = units(limit, "limit", UNITS_MAX)?;
         let words = vec!["QUOTA".to_owned(), limit_text, unit.word().to_owned()];
-        Self::made(Kind::Quota, name, words, |terms| {
+        Self::build(Kind::Quota, name, words, |terms| {
             terms.limit = Some(limit);
             terms.window = unit.window_us().map(Duration::from_micros);
         })
@@ -125,7 +125,7 @@ impl Rule {
         let limit_text = units(limit, "limit", HOLDERS_MAX)?;
         let ttl_us = checked_us(&ttl, "ttl")?;
         let words = vec!["LEASE".to_owned(), limit_text, durations::text(ttl_us)];
-        Self::made(Kind::Lease, name, words, |terms| {
+        Self::build(Kind::Lease, name, words, |terms| {
             terms.limit = Some(limit);
             terms.period_us = ttl_us;
         })
@@ -136,10 +136,10 @@ impl Rule {
     /// # Errors
     /// [`Error::InvalidArgument`] if the name is invalid.
     pub fn policy(name: &str) -> Result<Self, Error> {
-        Self::made(Kind::Policy, name, vec!["USE".to_owned(), name.to_owned()], |_| {})
+        Self::build(Kind::Policy, name, vec!["USE".to_owned(), name.to_owned()], |_| {})
     }
 
-    fn made(
+    fn build(
         kind: Kind,
         name: &str,
         words: Vec<String>,
@@ -191,7 +191,7 @@ impl Rule {
             _ => "LEAKYBUCKET",
         };
         let words = vec![word.to_owned(), capacity_text, rate_text, durations::text(us)];
-        Self::made(kind, name, words, |terms| {
+        Self::build(kind, name, words, |terms| {
             let window_us = u64::try_from(full_us.div_ceil(u128::from(rate))).ok();
             terms.window = window_us.map(Duration::from_micros);
             terms.limit = Some(capacity);
@@ -209,7 +209,7 @@ impl Rule {
             _ => "SLIDINGLOG",
         };
         let words = vec![word.to_owned(), limit_text, durations::text(us)];
-        Self::made(kind, name, words, |terms| {
+        Self::build(kind, name, words, |terms| {
             terms.window = Some(Duration::from_micros(us));
             terms.limit = Some(limit);
             terms.period_us = us;
