@@ -137,7 +137,7 @@ fn main() {
             measure(&runtime, &services, SPAN)
         })
         .collect();
-    let version: String = runtime.block_on(server.ask(&["INFO", "server"])).expect("INFO");
+    let version: String = runtime.block_on(server.query(&["INFO", "server"])).expect("INFO");
     let [figures, bars] = results(&all);
     let results = format!("{}\n{}", figures.markdown(), bars.markdown());
     println!("{results}");

@@ -83,7 +83,7 @@ descriptors:
     let printed = output("the policies", &["--print-policies", "--config", &limits]);
     fs::write(&policies, &printed).expect("a file");
     let redis = Server::of(Backend::Module, &["--rl.policy-file", &policies]).await;
-    let listed: Vec<String> = redis.ask(&["RL.POLICY", "LIST"]).await.expect("policies");
+    let listed: Vec<String> = redis.query(&["RL.POLICY", "LIST"]).await.expect("policies");
     assert_eq!(listed.len(), 2, "{listed:?}");
     assert_eq!(listed[0], "ip SHADOW FIXED 9 1m ALIGNED");
     assert!(listed[1].starts_with("to_x") && listed[1].ends_with(" GCRA 5 5 1h"), "{listed:?}");

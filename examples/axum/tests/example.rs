@@ -204,7 +204,7 @@ async fn example_releases_the_lease_when_the_client_hangs_up() {
     assert_eq!(example.status("/export", "192.0.2.7").await, 429);
     // Hang up in the middle of the response.
     drop(first);
-    let free = async || server.ask::<u64>(&["DBSIZE"]).await == Ok(0);
+    let free = async || server.query::<u64>(&["DBSIZE"]).await == Ok(0);
     until("the permit is back", free).await;
     assert_eq!(example.status("/export", "192.0.2.7").await, 200);
 }

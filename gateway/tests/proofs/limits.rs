@@ -19,7 +19,7 @@ async fn started() -> Option<Chain> {
 /// Returns the units that are left behind a key.
 async fn left(chain: &Chain, key: &str, rule: &str) -> u64 {
     let words: Vec<_> = ["RL.PEEK", key].into_iter().chain(rule.split(' ')).collect();
-    let row: Vec<i64> = chain.redis.ask(&[&words[..], &["COST", "0"]].concat()).await.unwrap();
+    let row: Vec<i64> = chain.redis.query(&[&words[..], &["COST", "0"]].concat()).await.unwrap();
     row[2].try_into().unwrap()
 }
 

@@ -31,7 +31,7 @@ fn texts(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap()).collect()
 }
 
-/// A server that answers with the next reply. Clones share one script.
+/// A server that returns the next reply. Clones share one script.
 #[derive(Clone, Default)]
 struct Script {
     replies: Arc<Mutex<VecDeque<Value>>>,
@@ -113,26 +113,26 @@ fn builder_of(input: &Value, limiter: &Limiter) -> Builder {
     }
     if let Some(status) = input["on_denied"].as_u64() {
         let status = StatusCode::from_u16(status.try_into().unwrap()).unwrap();
-        builder = builder.on_denied(move |_, _, mut answer| {
-            *answer.status_mut() = status;
-            answer
+        builder = builder.on_denied(move |_, _, mut response| {
+            *response.status_mut() = status;
+            response
         });
     }
     builder
 }
 
 /// Returns what the application sees of a request.
-fn seen(request: &Request<()>, degraded_header: &Value) -> Value {
+fn view_of(request: &Request<()>, degraded_header: &Value) -> Value {
     let decision = request.extensions().get::<Decision>();
-    let mut seen = json!({
+    let mut view = json!({
         "source": decision.map(|decision| decision.source.as_str()),
         "remaining": decision.map(|decision| decision.remaining),
     });
     if let Some(name) = degraded_header.as_str() {
         let value = request.headers().get(name);
-        seen["degraded"] = json!(value.map(|value| value.to_str().unwrap()));
+        view["degraded"] = json!(value.map(|value| value.to_str().unwrap()));
     }
-    seen
+    view
 }
 
 /// Returns the fields that a limit sends, by their names in lower case.
@@ -158,16 +158,16 @@ async fn run(case: &Value) {
     let status = input["responds"].as_u64().map_or(200, |status| status.try_into().unwrap());
     let (saw, header) = (application.clone(), input["degraded_header"].clone());
     let inner = service_fn(move |request: Request<()>| {
-        *saw.lock().unwrap() = seen(&request, &header);
+        *saw.lock().unwrap() = view_of(&request, &header);
         let response = Response::builder().status(status).body(Full::<Bytes>::default());
         std::future::ready(Ok::<_, Infallible>(response.unwrap()))
     });
-    let mut asked = request();
+    let mut request = request();
     for (field, value) in input["request"].as_object().into_iter().flatten() {
-        asked = asked.header(field, value.as_str().unwrap());
+        request = request.header(field, value.as_str().unwrap());
     }
     let service = builder_of(input, &limiter).build().unwrap().layer(inner);
-    let response = service.oneshot(asked.body(()).unwrap()).await.unwrap();
+    let response = service.oneshot(request.body(()).unwrap()).await.unwrap();
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
 

@@ -12,15 +12,15 @@ use tower::{Service, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_redis_throttle::{Peer, RateLimitLayer};
 
-type Answer = Response<Full<bytes::Bytes>>;
+type Served = Response<Full<bytes::Bytes>>;
 
 fn request(status: u16) -> Request<u16> {
     let peer = Peer("192.0.2.7".parse::<IpAddr>().unwrap());
     Request::builder().extension(peer).body(status).unwrap()
 }
 
-/// Answers with the status in the body of the request; with 0 it fails, with 1 it never answers.
-async fn answer(request: Request<u16>) -> Result<Answer, &'static str> {
+/// Responds with the status in the body of the request. Fails for 0, and never responds for 1.
+async fn respond(request: Request<u16>) -> Result<Served, &'static str> {
     match *request.body() {
         0 => Err("broken"),
         1 => std::future::pending().await,
@@ -28,13 +28,14 @@ async fn answer(request: Request<u16>) -> Result<Answer, &'static str> {
     }
 }
 
-/// Sends requests that are answered with these statuses. Returns the statuses that arrive.
+/// Sends requests to which the service responds with these statuses. Returns the statuses that
+/// arrive.
 async fn statuses(limiter: &Limiter, rules: &[&Rule], wanted: &[u16]) -> Vec<u16> {
     let mut builder = RateLimitLayer::builder(limiter.clone());
     for rule in rules {
         builder = builder.rule((*rule).clone());
     }
-    let service = builder.build().unwrap().layer(service_fn(answer));
+    let service = builder.build().unwrap().layer(service_fn(respond));
     let mut found = Vec::new();
     for status in wanted {
         let response = service.clone().oneshot(request(*status)).await.unwrap();
@@ -75,9 +76,9 @@ async fn request_without_a_response_counts() {
     for status in [0, 1] {
         let server = FakeServer::new();
         let layer = RateLimitLayer::new(server.limiter(), login()).unwrap();
-        let mut service = layer.layer(service_fn(answer));
-        let answered = service.ready().await.unwrap().call(request(status));
-        let ended = tokio::time::timeout(Duration::from_millis(10), answered).await;
+        let mut service = layer.layer(service_fn(respond));
+        let response = service.ready().await.unwrap().call(request(status));
+        let ended = tokio::time::timeout(Duration::from_millis(10), response).await;
         assert_eq!(ended.is_err(), status == 1);
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(names(&server), ["RL.FIXED"], "{status}");
@@ -135,12 +136,12 @@ async fn refund_ends_the_cached_denials_of_the_key() {
     let once = Rule::fixed("once", 1, "1h").unwrap().count(Count::FAILURES).unwrap();
     let slow = service_fn(|_: Request<u16>| async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        Ok::<_, Infallible>(Answer::default())
+        Ok::<_, Infallible>(Served::default())
     });
     let service = RateLimitLayer::new(limiter.clone(), once.clone()).unwrap().layer(slow);
     let served = tokio::spawn(service.oneshot(request(200)));
     tokio::time::sleep(Duration::from_millis(1)).await;
-    // The only unit is taken until the first request is answered. The denial is cached.
+    // The only unit is taken until the first request has its response. The denial is cached.
     assert_eq!(statuses(&limiter, &[&once], &[200, 200]).await, [429, 429]);
     assert_eq!(names(&server), ["RL.FIXED", "RL.FIXED"]);
     assert_eq!(served.await.unwrap().unwrap().status().as_u16(), 200);

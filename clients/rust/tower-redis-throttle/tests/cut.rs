@@ -1,4 +1,4 @@
-//! Requests whose body their client cuts: they count, whatever the service answers.
+//! Requests whose body their client cuts: they count, whatever the response.
 
 use std::convert::Infallible;
 use std::io;
@@ -44,7 +44,7 @@ fn layer(server: &FakeServer) -> (RateLimitLayer, Arc<AtomicUsize>) {
     (layer, seen)
 }
 
-/// Tells the end of a handler.
+/// Reports the end of a handler.
 struct Ends(UnboundedSender<&'static str>);
 
 impl Drop for Ends {
@@ -53,11 +53,11 @@ impl Drop for Ends {
     }
 }
 
-/// Serves a handler that tells when it begins and ends, and answers a bad body with 400.
+/// Serves a handler that reports its start and its end, and responds to a bad body with 400.
 async fn serve(layer: RateLimitLayer) -> (SocketAddr, UnboundedReceiver<&'static str>) {
-    let (tells, told) = unbounded_channel();
+    let (reports, received) = unbounded_channel();
     let handler = move |body: Body| {
-        let ends = Ends(tells.clone());
+        let ends = Ends(reports.clone());
         async move {
             let _ = ends.0.send("begins");
             match to_bytes(body, usize::MAX).await {
@@ -70,7 +70,7 @@ async fn serve(layer: RateLimitLayer) -> (SocketAddr, UnboundedReceiver<&'static
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
-    (address, told)
+    (address, received)
 }
 
 /// Connects and sends a request with a body of a given length, of which this is sent.
@@ -95,14 +95,14 @@ async fn status(address: SocketAddr, body: &str) -> u16 {
 async fn request_whose_body_is_cut_counts_in_axum() {
     for resets in [true, false] {
         let (layer, seen) = layer(&FakeServer::new());
-        let (address, mut told) = serve(layer).await;
+        let (address, mut received) = serve(layer).await;
         // A complete body that is bad does not count.
         assert_eq!(status(address, "bad").await, 400);
         assert_eq!(seen.load(Ordering::Relaxed), 1);
-        assert_eq!((told.recv().await, told.recv().await), (Some("begins"), Some("ends")));
+        assert_eq!((received.recv().await, received.recv().await), (Some("begins"), Some("ends")));
         for _ in 0..LIMIT {
             let mut socket = send(address, 9, "[1").await;
-            assert_eq!(told.recv().await, Some("begins"));
+            assert_eq!(received.recv().await, Some("begins"));
             if resets {
                 socket.set_zero_linger().unwrap();
                 drop(socket);
@@ -111,7 +111,7 @@ async fn request_whose_body_is_cut_counts_in_axum() {
                 let _ = socket.read_to_end(&mut Vec::new()).await;
             }
             // In this runtime nothing runs between the end of the handler and the count.
-            assert_eq!(told.recv().await, Some("ends"));
+            assert_eq!(received.recv().await, Some("ends"));
         }
         assert_eq!(seen.load(Ordering::Relaxed), 1, "resets: {resets}");
         assert_eq!(status(address, "good").await, 429, "resets: {resets}");
@@ -133,7 +133,7 @@ impl http_body::Body for Reset {
     }
 }
 
-async fn answer<B: http_body::Body>(
+async fn respond<B: http_body::Body>(
     request: Request<B>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let status = if request.into_body().collect().await.is_ok() { 200 } else { 400 };
@@ -143,7 +143,7 @@ async fn answer<B: http_body::Body>(
 #[tokio::test]
 async fn watched_body_that_fails_counts_in_every_layer() {
     let (outer, inner) = (layer(&FakeServer::new()), layer(&FakeServer::new()));
-    let service = service_fn(answer::<WatchedBody<Reset>>);
+    let service = service_fn(respond::<WatchedBody<Reset>>);
     let service = outer.0.layer(inner.0.layer(service));
     let peer = Peer(IpAddr::from([192, 0, 2, 7]));
     for status in [400, 400, 429] {
@@ -157,7 +157,7 @@ async fn watched_body_that_fails_counts_in_every_layer() {
 #[tokio::test]
 async fn watched_body_that_ends_is_judged_by_its_response() {
     let (layer, seen) = layer(&FakeServer::new());
-    let service = layer.layer(service_fn(answer::<WatchedBody<Full<Bytes>>>));
+    let service = layer.layer(service_fn(respond::<WatchedBody<Full<Bytes>>>));
     let request = watch_body(Request::new(Full::from("body")));
     assert_eq!(http_body::Body::size_hint(request.body()).exact(), Some(4));
     assert!(!http_body::Body::is_end_stream(request.body()));

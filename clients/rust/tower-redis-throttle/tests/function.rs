@@ -108,10 +108,10 @@ async fn request_whose_cost_or_tag_no_call_can_have_gets_400() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn functions_may_be_async_and_the_key_is_asked_once() {
+async fn functions_may_be_async_and_the_key_function_runs_once() {
     let server = FakeServer::new();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
     let builder = RateLimitLayer::builder(server.limiter())
         .rule(api())
         .rule(Rule::fixed("day", 100, "1d").unwrap())
@@ -136,7 +136,7 @@ async fn functions_may_be_async_and_the_key_is_asked_once() {
         "FIXED 100 86400 COST 3",
     ];
     assert_eq!(server.calls(), [wanted]);
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
     let skipping = RateLimitLayer::builder(server.limiter()).rule(api());
     let skipping = skipping.skip(|request| std::future::ready(request.header("x-skip").is_some()));
     assert_eq!(status(skipping, &[("x-skip", "1")]).await, 200);

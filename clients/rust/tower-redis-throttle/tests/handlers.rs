@@ -1,4 +1,4 @@
-//! Denials of calls that a handler makes itself: the layer answers them as its own.
+//! Denials of calls that a handler makes itself: the layer responds to them as to its own.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ async fn denied(limiter: &Limiter) -> Error {
     limiter.lease(jobs().of("acme")).await.unwrap_err()
 }
 
-struct Answer {
+struct Received {
     status: u16,
     headers: HeaderMap,
     body: Value,
 }
 
-impl Answer {
+impl Received {
     async fn of<B: http_body::Body>(response: Response<B>) -> Self {
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.ok().unwrap().to_bytes();
@@ -75,18 +75,18 @@ async fn handler_of_axum_returns_a_denial_with_and_without_a_layer() {
         async move || -> Result<(), LimitError> { Err(denied(&limiter).await.into()) }
     };
     let alone = Router::new().route("/jobs", get(handler));
-    let answer = Answer::of(alone.clone().oneshot(request()).await.unwrap()).await;
-    answer.assert_is_the_denial_of_a_lease();
-    assert_eq!(answer.fields("ratelimit"), [r#""jobs";r=0;t=60"#]);
+    let response = Received::of(alone.clone().oneshot(request()).await.unwrap()).await;
+    response.assert_is_the_denial_of_a_lease();
+    assert_eq!(response.fields("ratelimit"), [r#""jobs";r=0;t=60"#]);
 
     let layer = RateLimitLayer::new(limiter, api()).unwrap();
-    let answer = Answer::of(alone.layer(layer).oneshot(request()).await.unwrap()).await;
-    answer.assert_is_the_denial_of_a_lease();
-    assert_eq!(answer.fields("ratelimit"), [r#""jobs";r=0;t=60"#, r#""api";r=5;t=6"#]);
+    let response = Received::of(alone.layer(layer).oneshot(request()).await.unwrap()).await;
+    response.assert_is_the_denial_of_a_lease();
+    assert_eq!(response.fields("ratelimit"), [r#""jobs";r=0;t=60"#, r#""api";r=5;t=6"#]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn layer_answers_a_denial_with_its_own_styles_and_on_denied() {
+async fn layer_responds_to_a_denial_with_its_own_styles_and_on_denied() {
     let server = FakeServer::new();
     let limiter = server.limiter();
     let error: LimitError = denied(&limiter).await.into();
@@ -107,30 +107,30 @@ async fn layer_answers_a_denial_with_its_own_styles_and_on_denied() {
     assert_eq!(response.headers()["content-encoding"], "br");
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "compressed");
 
-    let inner = builder().on_denied(|head, decision, mut answer| {
+    let inner = builder().on_denied(|head, decision, mut response| {
         assert_eq!((head.uri.path(), &*decision.rule), ("/jobs", "jobs"));
-        answer.headers_mut().insert("x-denied", "by jobs".parse().unwrap());
-        answer
+        response.headers_mut().insert("x-denied", "by jobs".parse().unwrap());
+        response
     });
-    // The outer layer leaves the answer to the inner one.
-    let outer = builder().on_denied(|_, _, _| panic!("the inner layer has answered"));
+    // The outer layer leaves the response to the inner one.
+    let outer = builder().on_denied(|_, _, _| panic!("the inner layer has responded"));
     let service = inner.build().unwrap().layer(service_fn(handler));
     let service = outer.build().unwrap().layer(service);
-    let answer = Answer::of(service.oneshot(request()).await.unwrap()).await;
-    answer.assert_is_the_denial_of_a_lease();
-    assert_eq!(answer.fields("x-denied"), ["by jobs"]);
-    assert_eq!(answer.fields("x-request-id"), ["7"]);
-    assert_eq!(answer.fields("content-encoding"), [""; 0]);
-    assert_eq!(answer.fields("ratelimit"), [""; 0]);
-    assert_eq!(answer.fields("x-ratelimit-limit"), ["1"]);
+    let response = Received::of(service.oneshot(request()).await.unwrap()).await;
+    response.assert_is_the_denial_of_a_lease();
+    assert_eq!(response.fields("x-denied"), ["by jobs"]);
+    assert_eq!(response.fields("x-request-id"), ["7"]);
+    assert_eq!(response.fields("content-encoding"), [""; 0]);
+    assert_eq!(response.fields("ratelimit"), [""; 0]);
+    assert_eq!(response.fields("x-ratelimit-limit"), ["1"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn layer_answers_a_denial_that_is_the_error_of_a_service() {
-    async fn answer<E>(
+async fn layer_responds_to_a_denial_that_is_the_error_of_a_service() {
+    async fn response_to<E>(
         server: &FakeServer,
         error: impl Fn() -> E + Clone + Send + 'static,
-    ) -> Answer
+    ) -> Received
     where
         E: std::fmt::Debug + Send + 'static,
     {
@@ -138,12 +138,12 @@ async fn layer_answers_a_denial_that_is_the_error_of_a_service() {
         // A 429 does not count, so the unit is given back.
         let login = api().count(Count::when(|head| head.status != 429)).unwrap();
         let builder = RateLimitLayer::builder(server.limiter()).rule(login);
-        let layer = builder.on_denied(|_, _, mut answer| {
-            answer.headers_mut().insert("x-denied", "yes".parse().unwrap());
-            answer
+        let layer = builder.on_denied(|_, _, mut response| {
+            response.headers_mut().insert("x-denied", "yes".parse().unwrap());
+            response
         });
         let service = layer.build().unwrap().layer(service_fn(handler));
-        Answer::of(service.oneshot(request()).await.unwrap()).await
+        Received::of(service.oneshot(request()).await.unwrap()).await
     }
     let server = FakeServer::new();
     let error = denied(&server.limiter()).await;
@@ -153,14 +153,14 @@ async fn layer_answers_a_denial_that_is_the_error_of_a_service() {
         move || LimitError::from(plain())
     };
     let (one, other) = (plain.clone(), of_handler.clone());
-    for answer in [
-        answer(&server, plain).await,
-        answer(&server, of_handler).await,
-        answer(&server, move || BoxError::from(one())).await,
-        answer(&server, move || BoxError::from(other())).await,
+    for response in [
+        response_to(&server, plain).await,
+        response_to(&server, of_handler).await,
+        response_to(&server, move || BoxError::from(one())).await,
+        response_to(&server, move || BoxError::from(other())).await,
     ] {
-        answer.assert_is_the_denial_of_a_lease();
-        assert_eq!(answer.fields("x-denied"), ["yes"]);
+        response.assert_is_the_denial_of_a_lease();
+        assert_eq!(response.fields("x-denied"), ["yes"]);
     }
     tokio::time::sleep(Duration::from_millis(1)).await;
     let refunds = server.calls().iter().filter(|call| call[0] == "RL.REFUND").count();
@@ -183,9 +183,9 @@ async fn other_errors_are_a_500_of_the_handler_or_the_error_of_the_service() {
     let response = LimitError::from(error).response();
     let kept = response.extensions().get::<Arc<Error>>().unwrap();
     assert!(matches!(**kept, Error::CommandRejected { .. }));
-    let answer = Answer::of(response.map(Body::from)).await;
+    let response = Received::of(response.map(Body::from)).await;
     assert_eq!(
-        (answer.status, answer.body["title"].as_str()),
+        (response.status, response.body["title"].as_str()),
         (500, Some("Internal Server Error"))
     );
 }

@@ -17,7 +17,7 @@ use tower::{Service, ServiceExt};
 use tower_layer::Layer;
 use tower_redis_throttle::{Builder, Peer, RateLimit, RateLimitLayer, ResponseBody};
 
-/// A service that answers with the source of the decision and the degraded header of the request.
+/// A service that responds with the source of the decision and the degraded header of the request.
 #[derive(Clone)]
 struct Inner;
 
@@ -54,43 +54,43 @@ fn request() -> http::request::Builder {
     Request::builder().extension(Peer("192.0.2.7".parse::<IpAddr>().unwrap()))
 }
 
-struct Answer {
+struct Received {
     status: StatusCode,
     headers: http::HeaderMap,
 }
 
-impl Answer {
+impl Received {
     fn field(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
-async fn answer(service: &RateLimit<Inner>, request: http::request::Builder) -> Answer {
+async fn send(service: &RateLimit<Inner>, request: http::request::Builder) -> Received {
     let response = service.clone().oneshot(request.body(()).unwrap()).await.unwrap();
     let (head, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
     let length = head.headers.get("content-length").map(|value| value.to_str().unwrap());
     assert!(length.is_none_or(|length| length == bytes.len().to_string()));
-    Answer { status: head.status, headers: head.headers }
+    Received { status: head.status, headers: head.headers }
 }
 
 async fn statuses(service: &RateLimit<Inner>, count: usize) -> Vec<u16> {
     let mut found = Vec::new();
     for _ in 0..count {
-        found.push(answer(service, request()).await.status.as_u16());
+        found.push(send(service, request()).await.status.as_u16());
     }
     found
 }
 
 #[tokio::test(start_paused = true)]
 async fn inner_layer_keeps_the_degraded_header_of_an_outer_one() {
-    let (away, there) = (FakeServer::new(), FakeServer::new());
-    away.go_away();
+    let (down, there) = (FakeServer::new(), FakeServer::new());
+    down.go_away();
     let layer = |server: &FakeServer| {
         let builder = RateLimitLayer::builder(server.limiter()).rule(api());
         builder.degraded_header("x-degraded").build().unwrap()
     };
-    let service = layer(&away).layer(layer(&there).layer(Inner));
+    let service = layer(&down).layer(layer(&there).layer(Inner));
     let response = service.oneshot(request().body(()).unwrap()).await.unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["degraded"], "1");
@@ -113,13 +113,13 @@ async fn address_is_that_of_a_socket_or_shared_by_peers_without_one() {
     let server = FakeServer::new();
     let builder = || RateLimitLayer::builder(server.limiter()).rule(api());
     let socket: SocketAddr = "[2001:db8:0:1::5]:4711".parse().unwrap();
-    answer(&built(builder()), Request::builder().extension(socket)).await;
-    answer(&built(builder()), Request::builder()).await;
+    send(&built(builder()), Request::builder().extension(socket)).await;
+    send(&built(builder()), Request::builder()).await;
     let keys: Vec<_> = server.calls().iter().map(|call| call[1].clone()).collect();
     assert_eq!(keys, ["rl:api:2001%3Adb8%3A0%3A1%3A%3A/64", "rl:api:peer%3A"]);
     let rubbish = request().header("X-Forwarded-For", &b"\xff"[..]);
     let trusting = built(builder().trusted_proxies(["192.0.2.0/24"]));
-    assert_eq!(answer(&trusting, rubbish).await.status.as_u16(), 400);
+    assert_eq!(send(&trusting, rubbish).await.status.as_u16(), 400);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,17 +129,17 @@ async fn functions_see_the_request_and_fields_of_the_service_are_kept() {
     let builder = RateLimitLayer::builder(server.limiter()).rule(once);
     let builder = builder.skip(|request| request.head.uri.path() == "/health");
     let builder = builder.headers([HeaderStyle::Draft6, HeaderStyle::XRateLimit]);
-    let service = built(builder.on_denied(|head, decision, answer| {
+    let service = built(builder.on_denied(|head, decision, response| {
         assert!(head.uri.path() == "/" && !decision.allowed);
-        answer
+        response
     }));
-    answer(&service, request().uri("/health")).await;
+    send(&service, request().uri("/health")).await;
     assert_eq!(server.calls().len(), 0);
-    let served = answer(&service, request()).await;
+    let served = send(&service, request()).await;
     let limits: Vec<_> = served.headers.get_all("ratelimit-limit").iter().collect();
     assert_eq!(limits, ["7"]);
     assert_eq!(served.field("x-ratelimit-limit"), Some("1"));
-    assert_eq!(answer(&service, request()).await.status.as_u16(), 429);
+    assert_eq!(send(&service, request()).await.status.as_u16(), 429);
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn layer_releases_the_lease_and_returns_the_error_when_the_service_fails()
     assert_eq!(released(&server).await, 1);
 }
 
-/// A service that answers only through the instance that was polled ready.
+/// A service that responds only through the instance that was polled ready.
 struct OnlyWhenReady {
     ready: bool,
 }

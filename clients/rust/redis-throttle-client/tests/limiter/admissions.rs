@@ -94,12 +94,12 @@ async fn admit_refuses_items_that_do_not_fit_together() {
 async fn ends_are_events() {
     let server = FakeServer::new();
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let telling = seen.clone();
-    let tell = move |event: &DecisionEvent<'_>| {
+    let events = seen.clone();
+    let record = move |event: &DecisionEvent<'_>| {
         let outcome = (event.decision.is_some(), event.error.is_some());
-        telling.lock().unwrap().push((event.kind, event.rule.name().to_owned(), outcome));
+        events.lock().unwrap().push((event.kind, event.rule.name().to_owned(), outcome));
     };
-    let limiter = server.limiter_with(Options::default().on_decision(tell)).unwrap();
+    let limiter = server.limiter_with(Options::default().on_decision(record)).unwrap();
     let (api, month, day, jobs) = (api(), month(), Rule::fixed("day", 99, "1d").unwrap(), jobs());
     let items =
         [api.of("a").cost(2), month.of("a").reserve(9), day.of("a").reserve(9), jobs.of("a")];
@@ -107,9 +107,9 @@ async fn ends_are_events() {
     admitted.settle(&api, 1).unwrap();
     admitted.settle(&month, 9).unwrap();
     admitted.finish().await;
-    // The answers to the ends may arrive in any order.
-    let mut told = std::mem::take(&mut *seen.lock().unwrap());
-    told[1..].sort_by(|one, other| one.1.cmp(&other.1));
+    // The replies to the ends may arrive in any order.
+    let mut events = std::mem::take(&mut *seen.lock().unwrap());
+    events[1..].sort_by(|one, other| one.1.cmp(&other.1));
     let of = |kind, rule: &str| (kind, rule.to_owned(), (true, false));
     let wanted = [
         of(EventKind::Check, "jobs"),
@@ -117,7 +117,7 @@ async fn ends_are_events() {
         of(EventKind::Cancel, "day"),
         of(EventKind::Commit, "month"),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(events, wanted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +127,7 @@ async fn unknown_reservation_is_charged_if_the_earlier_commits_were_not_sent() {
     let month = month();
     let held = limiter.reserve(month.of("a").cost(9)).await.unwrap();
     limiter.forget(month.of("a")).await.unwrap();
-    // The connection is lost. So is the next one, before it answers: the breaker opens.
+    // The connection is lost. So is the next one, before it replies: the breaker opens.
     server.go_away();
     for _ in 0..2 {
         assert!(limiter.check(api().of("a")).await.unwrap().degraded);
@@ -189,8 +189,8 @@ async fn admission_leaves_no_known_denial_and_uses_none() {
     assert_eq!(allowed(&times(&limiter, &day, 2).await), first_denied(1));
     server.go_away();
     assert!(limiter.check(hour.of("42")).await.unwrap().allowed);
-    let without_answer = limiter.admit(&[day.of("42")], None).await.unwrap();
-    assert!(without_answer.decision().degraded);
+    let degraded = limiter.admit(&[day.of("42")], None).await.unwrap();
+    assert!(degraded.decision().degraded);
     assert!(!limiter.check(day.of("42")).await.unwrap().allowed);
-    drop((admitted, without_answer));
+    drop((admitted, degraded));
 }

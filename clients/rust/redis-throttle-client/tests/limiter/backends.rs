@@ -12,7 +12,7 @@ use crate::{api, ms, over};
 /// A server without the module, 40 ms away: less than half of the timeout.
 #[derive(Clone, Default)]
 struct Far {
-    asked: Arc<Mutex<Vec<String>>>,
+    calls: Arc<Mutex<Vec<String>>>,
     loaded: Arc<Mutex<bool>>,
     forgets: bool,
 }
@@ -28,7 +28,7 @@ impl Connection for Far {
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
         Box::pin(async move {
             let [name, function, ..] = command.words() else { panic!("{command:?}") };
-            self.asked.lock().unwrap().push(format!("{name} {function}"));
+            self.calls.lock().unwrap().push(format!("{name} {function}"));
             tokio::time::sleep(ms(40)).await;
             let mut loaded = self.loaded.lock().unwrap();
             match (&**name, &**function) {
@@ -55,9 +55,9 @@ async fn search_outlives_the_call_that_started_it() {
     let first = limiter.check(api().of("42")).await.unwrap();
     assert_eq!(first.reason, Some(Reason::Overloaded));
     tokio::time::sleep(ms(100)).await;
-    far.asked.lock().unwrap().clear();
+    far.calls.lock().unwrap().clear();
     assert_eq!(limiter.check(api().of("42")).await.unwrap().source, Source::Server);
-    assert_eq!(*far.asked.lock().unwrap(), ["FCALL rl_gcra"]);
+    assert_eq!(*far.calls.lock().unwrap(), ["FCALL rl_gcra"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,33 +89,34 @@ async fn call_returns_an_error_when_the_back_end_is_missing_again_after_each_sea
         let options = Options::default().timeout(ms(10_000)).backend(backend);
         let limiter = Limiter::with_options(over(&far), options).unwrap();
         for _ in 0..2 {
-            far.asked.lock().unwrap().clear();
+            far.calls.lock().unwrap().clear();
             let error = limiter.check(api().of("42")).await.unwrap_err();
             assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
-            assert!(far.asked.lock().unwrap().len() < 10);
+            assert!(far.calls.lock().unwrap().len() < 10);
         }
     }
 }
 
-/// A server that answers each command with a given function, and records the commands.
+/// A server that returns the result of a given function for each command, and records the
+/// commands.
 #[derive(Clone)]
-struct Told {
-    answers: fn(&str, &str) -> Result<Value, RedisError>,
-    asked: Arc<Mutex<Vec<String>>>,
+struct Computed {
+    reply: fn(&str, &str) -> Result<Value, RedisError>,
+    calls: Arc<Mutex<Vec<String>>>,
 }
 
-impl Connection for Told {
+impl Connection for Computed {
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
         let [name, second, ..] = command.words() else { panic!("{command:?}") };
-        self.asked.lock().unwrap().push(name.to_string());
-        let answer = (self.answers)(name, second);
-        Box::pin(async move { answer })
+        self.calls.lock().unwrap().push(name.to_string());
+        let reply = (self.reply)(name, second);
+        Box::pin(async move { reply })
     }
 }
 
-fn told(answers: fn(&str, &str) -> Result<Value, RedisError>) -> (Limiter, Told) {
-    let told = Told { answers, asked: Arc::default() };
-    (Limiter::new(over(&told)), told)
+fn computed(reply: fn(&str, &str) -> Result<Value, RedisError>) -> (Limiter, Computed) {
+    let server = Computed { reply, calls: Arc::default() };
+    (Limiter::new(over(&server)), server)
 }
 
 fn unknown(name: &str) -> Result<Value, RedisError> {
@@ -129,7 +130,7 @@ fn allowed() -> Result<Value, RedisError> {
 #[tokio::test]
 async fn call_returns_an_error_when_the_server_has_renamed_a_command() {
     // Without EVALSHA the script cannot run, even if EVAL works.
-    let (limiter, server) = told(|name, _| match name {
+    let (limiter, server) = computed(|name, _| match name {
         "EVAL" => Ok(Value::Okay),
         _ => unknown(name),
     });
@@ -137,19 +138,19 @@ async fn call_returns_an_error_when_the_server_has_renamed_a_command() {
         let error = limiter.check(api().of("42")).await.unwrap_err();
         assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     }
-    assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
+    assert!(!server.calls.lock().unwrap().contains(&"EVAL".to_owned()));
     // A command that is not the module's cannot run on another back end.
-    let (_, server) = told(|name, _| unknown(name));
+    let (_, server) = computed(|name, _| unknown(name));
     let functions = Options::default().backend(Backend::Functions);
     let limiter = Limiter::with_options(over(&server), functions).unwrap();
     let error = limiter.forget(api().of("42")).await.unwrap_err();
     assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
-    assert_eq!(*server.asked.lock().unwrap(), ["DEL"]);
+    assert_eq!(*server.calls.lock().unwrap(), ["DEL"]);
 }
 
 #[tokio::test]
 async fn limiter_uses_the_script_to_read_a_replica_that_lacks_the_library() {
-    let (limiter, _) = told(|name, second| match (name, second) {
+    let (limiter, _) = computed(|name, second| match (name, second) {
         ("FCALL", _) => refused("ERR Function not found"),
         ("FUNCTION", _) => refused("READONLY You can't write against a read only replica."),
         ("EVALSHA", _) => allowed(),

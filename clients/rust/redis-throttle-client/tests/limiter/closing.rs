@@ -18,7 +18,7 @@ async fn second_close_waits_for_the_first_and_every_call_is_refused() {
     sleep(ms(50)).await;
     assert!(!held.held() && !first.is_finished());
     limiter.close().await;
-    // The release got no answer.
+    // The release got no reply.
     assert_eq!((began.elapsed(), limiter.counters().unsettled), (ms(100), 1));
     server.recover();
     let api = api();
@@ -33,7 +33,7 @@ async fn second_close_waits_for_the_first_and_every_call_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_gives_up_a_lease_whose_answer_does_not_come_in_time() {
+async fn close_gives_up_a_lease_whose_reply_does_not_come_in_time() {
     let server = FakeServer::new();
     let options = Options::default().timeout(ms(300)).silence(ms(200));
     let limiter = server.limiter_with(options).unwrap();

@@ -80,8 +80,8 @@ fn dial_on_a_runtime_that_does_not_run_holds_no_call_for_longer_than_a_dial_may_
 async fn ready_sends_a_call_that_takes_nothing() {
     let server = FakeServer::new();
     server.limiter().ready().await.unwrap();
-    let asked = ["RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0"];
-    assert_eq!(server.calls(), [asked]);
+    let words = ["RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0"];
+    assert_eq!(server.calls(), [words]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Calls that get no answer from the server.
+//! Calls that the server does not decide.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Backend, Error, OnError, Options, Rule, Source};
@@ -30,7 +30,7 @@ async fn cost_above_the_local_share_is_denied_with_a_retry_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn policy_falls_back_to_its_default_rule_without_an_answer() {
+async fn policy_falls_back_to_its_default_rule_without_the_server() {
     let server = FakeServer::new();
     server.go_away();
     let default = Rule::gcra("x", 2, 1, "1s").unwrap();

@@ -17,20 +17,20 @@ async fn local_limiter_decides_as_the_engine_does_on_the_same_schedule() {
         Rule::fixed("fx", 5, "10s").unwrap(),
         Rule::sliding_log("sg", 5, "10s").unwrap(),
     ] {
-        let (there, away) = (FakeServer::new().limiter(), FakeServer::new());
-        away.go_away();
-        let away = away.limiter();
+        let (there, down) = (FakeServer::new().limiter(), FakeServer::new());
+        down.go_away();
+        let down = down.limiter();
         let local = rule.clone().on_error(OnError::Local).unwrap();
         for step in 0..360 {
             let cost = [1, 2, 1, 3, 1, 0, 1, 5, 11][step % 9];
             let (engine, found) = match step % 4 {
                 3 => (
                     there.peek(rule.of("42").cost(cost)).await.unwrap(),
-                    away.peek(local.of("42").cost(cost)).await.unwrap(),
+                    down.peek(local.of("42").cost(cost)).await.unwrap(),
                 ),
                 _ => (
                     there.check(rule.of("42").cost(cost)).await.unwrap(),
-                    away.check(local.of("42").cost(cost)).await.unwrap(),
+                    down.check(local.of("42").cost(cost)).await.unwrap(),
                 ),
             };
             assert_eq!((engine.source, found.source), (Source::Server, Source::Local));

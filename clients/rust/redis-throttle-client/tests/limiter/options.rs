@@ -21,7 +21,7 @@ async fn hook_that_panics_changes_no_decision_and_no_other_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_forget_is_an_event_and_one_without_an_answer_is_not() {
+async fn rejected_forget_is_an_event_and_one_without_a_reply_is_not() {
     let server = FakeServer::new();
     let kinds = Arc::new(Mutex::new(Vec::new()));
     let seen = kinds.clone();
@@ -75,24 +75,24 @@ async fn keys_follow_the_options() {
 
 #[tokio::test(start_paused = true)]
 async fn hook_gets_the_latency_and_a_hash_keyed_by_the_secret() {
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let events = Arc::new(Mutex::new(Vec::new()));
     for secret in [None, Some("0123456789abcdef")] {
-        let telling = told.clone();
-        let tell = move |event: &DecisionEvent<'_>| {
-            telling.lock().unwrap().push((event.key_hash.clone(), event.latency));
+        let reported = events.clone();
+        let report = move |event: &DecisionEvent<'_>| {
+            reported.lock().unwrap().push((event.key_hash.clone(), event.latency));
         };
-        let mut options = Options::default().on_decision(tell);
+        let mut options = Options::default().on_decision(report);
         if let Some(secret) = secret {
             options = options.hmac_secret(secret);
         }
         let limiter = distant(&FakeServer::new(), [0, 50], options);
         let _ = limiter.check(api().of("alice")).await.unwrap();
     }
-    let told = told.lock().unwrap();
+    let events = events.lock().unwrap();
     // Without a secret it is not the plain hash, which anyone can compute.
-    assert_ne!(told[0].0, "2bd806c97f0e00af");
-    assert_eq!(told[1], ("fdbf8b1cacd3d578".to_owned(), ms(50)));
-    assert_eq!(told[0].0.len(), 16);
+    assert_ne!(events[0].0, "2bd806c97f0e00af");
+    assert_eq!(events[1], ("fdbf8b1cacd3d578".to_owned(), ms(50)));
+    assert_eq!(events[0].0.len(), 16);
 }
 
 #[tokio::test(start_paused = true)]

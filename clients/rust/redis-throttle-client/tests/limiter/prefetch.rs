@@ -24,8 +24,8 @@ async fn prefetch_of_a_rule_overrides_that_of_the_limiter() {
     for rule in [hot, cold, plain("warm")] {
         times(&limiter, &rule, 1).await;
     }
-    let asked: Vec<_> = server.calls().iter().map(|call| call[5..].join(" ")).collect();
-    assert_eq!(asked, ["COST 10 PARTIAL", "COST 10 PARTIAL", "", "COST 4 PARTIAL"]);
+    let costs: Vec<_> = server.calls().iter().map(|call| call[5..].join(" ")).collect();
+    assert_eq!(costs, ["COST 10 PARTIAL", "COST 10 PARTIAL", "", "COST 4 PARTIAL"]);
     let jobs = Rule::lease("jobs", 3, "60s").unwrap().prefetch(2).unwrap_err();
     assert!(matches!(jobs, Error::InvalidArgument { argument: "prefetch", .. }), "{jobs}");
 }
@@ -66,16 +66,16 @@ async fn limiter_does_not_prefetch_under_rules_that_allow_no_partial_calls() {
 }
 
 /// Starts a call.
-fn begun(limiter: &Limiter, rule: &Rule) -> JoinHandle<Decision> {
+fn start(limiter: &Limiter, rule: &Rule) -> JoinHandle<Decision> {
     let (limiter, rule) = (limiter.clone(), rule.clone());
     tokio::spawn(async move { limiter.check(rule.of("42")).await.unwrap() })
 }
 
 async fn at_once(limiter: &Limiter, rule: &Rule, count: usize) -> Vec<Decision> {
-    let asking: Vec<_> = (0..count).map(|_| begun(limiter, rule)).collect();
+    let calls: Vec<_> = (0..count).map(|_| start(limiter, rule)).collect();
     let mut found = Vec::new();
-    for asked in asking {
-        found.push(asked.await.unwrap());
+    for call in calls {
+        found.push(call.await.unwrap());
     }
     found
 }
@@ -97,7 +97,7 @@ async fn burst_over_a_slow_link_is_denied_and_not_degraded_after_a_shortfall() {
     assert_eq!(remaining, (0..100).collect::<Vec<_>>());
 }
 
-/// The server did answer, so `on_error` must not allow callers whose permit does not arrive.
+/// The server did reply, so `on_error` must not allow callers whose permit does not arrive.
 #[tokio::test(start_paused = true)]
 async fn waiter_is_denied_when_its_permit_does_not_arrive_and_no_time_is_left() {
     let server = FakeServer::new();
@@ -118,7 +118,7 @@ async fn waiter_is_denied_when_its_permit_does_not_arrive_and_no_time_is_left() 
 async fn caller_that_gives_up_takes_no_permit_from_waiters() {
     let server = FakeServer::new();
     let limiter = distant(&server, [30, 30], Options::default().prefetch(4));
-    let first = begun(&limiter, &api());
+    let first = start(&limiter, &api());
     sleep(ms(10)).await;
     first.abort();
     let found = at_once(&limiter, &crate::api(), 3).await;
@@ -138,7 +138,7 @@ fn fetch_ends_with_its_runtime() {
     let (limiter, api) = (prefetching(&server, 4), api());
     server.hang();
     runtime().block_on(async {
-        begun(&limiter, &api);
+        start(&limiter, &api);
         sleep(ms(10)).await;
     });
     server.recover();
@@ -153,7 +153,7 @@ fn caller_does_not_wait_for_a_fetch_of_an_idle_runtime() {
     let (limiter, api) = (prefetching(&server, 4), api());
     let resting = runtime();
     resting.block_on(async {
-        begun(&limiter, &api);
+        start(&limiter, &api);
         tokio::task::yield_now().await;
     });
     runtime().block_on(async {
@@ -171,14 +171,14 @@ fn waiter_starts_a_fetch_when_the_fetching_runtime_ends() {
     let (limiter, api) = (prefetching(&server, 4), api());
     let ending = runtime();
     ending.block_on(async {
-        begun(&limiter, &api);
+        start(&limiter, &api);
         tokio::task::yield_now().await;
     });
     runtime().block_on(async {
-        let asked = begun(&limiter, &api);
+        let waiter = start(&limiter, &api);
         sleep(ms(10)).await;
         ending.shutdown_background();
-        assert_eq!(asked.await.unwrap().source, Source::Server);
+        assert_eq!(waiter.await.unwrap().source, Source::Server);
     });
 }
 
@@ -187,10 +187,10 @@ async fn forget_drops_pending_permits() {
     let server = FakeServer::new();
     let limiter = distant(&server, [30, 30], Options::default().prefetch(10));
     let hot = Rule::fixed("hot", 10, "1h").unwrap();
-    let asked = begun(&limiter, &hot);
+    let waiter = start(&limiter, &hot);
     sleep(ms(1)).await;
     limiter.forget(hot.of("42")).await.unwrap();
-    assert!(asked.await.unwrap().allowed);
+    assert!(waiter.await.unwrap().allowed);
     let found = at_once(&limiter, &hot, 40).await;
     assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 10);
 }
@@ -222,11 +222,11 @@ impl Connection for Broken {
 #[tokio::test(start_paused = true)]
 async fn panicking_connection_allows_no_call() {
     let limiter = Limiter::with_options(over(&Broken), Options::default().prefetch(4)).unwrap();
-    let asking = || {
+    let check = || {
         let limiter = limiter.clone();
         tokio::spawn(async move { limiter.check(api().of("42")).await })
     };
-    let (one, two) = tokio::join!(asking(), asking());
+    let (one, two) = tokio::join!(check(), check());
     assert!(one.unwrap_err().is_panic() && two.unwrap_err().is_panic());
 }
 

@@ -68,7 +68,7 @@ async fn wait_ends_when_the_next_sleep_would_exceed_its_bound() {
 /// A reply, and the time in ms after which it comes.
 type Late = (u64, [i64; 5]);
 
-/// A server that answers each command with the next reply.
+/// A server that returns the next reply for each command.
 #[derive(Clone)]
 struct Timed(Arc<Mutex<Vec<Late>>>);
 

@@ -147,7 +147,7 @@ async fn view_sends_nothing_without_time_and_changes_nothing_with_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_answers_give_no_second_allowance() {
+async fn late_replies_give_no_second_allowance() {
     for rule in [Rule::gcra("rate", 100, 100, "10s"), Rule::sliding("window", 100, "10s")] {
         let (server, rule) = (FakeServer::new(), rule.unwrap());
         let limiter = server.limiter_with(patient()).unwrap();
@@ -159,7 +159,7 @@ async fn late_answers_give_no_second_allowance() {
         let mut allowed = 0;
         for _ in 0..10 {
             tokio::time::sleep(ms(100)).await;
-            // The server allows the first call and denies the others, but each answer comes late.
+            // The server allows the first call and denies the others, but each reply comes late.
             for count in [1, 100] {
                 server.hang();
                 let found = join_all((0..count).map(|_| view.check(rule.of("42")))).await;

@@ -1,5 +1,5 @@
 //! Admissions on a real server: the call of a language model, cancelled anywhere, and with lost
-//! answers.
+//! replies.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
@@ -62,7 +62,7 @@ impl Rules {
 
 /// Returns the stored state of a key, as numbers; empty without one.
 async fn state(server: &Server, key: &str) -> HashMap<String, u64> {
-    let stored: Option<HashMap<String, Value>> = server.ask(&["RL.INSPECT", key]).await.unwrap();
+    let stored: Option<HashMap<String, Value>> = server.query(&["RL.INSPECT", key]).await.unwrap();
     let number = |(name, value): (String, Value)| {
         redis::from_redis_value::<u64>(value).ok().map(|number| (name, number))
     };
@@ -167,7 +167,7 @@ async fn admission_cancelled_at_any_await_is_ended() {
 }
 
 #[tokio::test]
-async fn lost_answers_change_no_units() {
+async fn lost_replies_change_no_units() {
     if backend() != Backend::Module {
         return;
     }
@@ -188,7 +188,7 @@ async fn lost_answers_change_no_units() {
         let (tenant, settled) = (format!("t{nth}"), AtomicUsize::new(0));
         rules.run(&limiter, &tenant, &settled).await;
         until_nothing_is_held(&server, &tenant, &rules).await;
-        // Without an answer to the call, the units of plain rules are not known to be taken.
+        // Without a reply to the call, the units of plain rules are not known to be taken.
         let tpm = if nth == 0 { ESTIMATE } else { USED };
         assert_eq!(used(&server, &tenant).await, [USED, tpm], "{nth}");
     }
@@ -233,7 +233,7 @@ fn denial(result: Result<impl Sized, Error>) -> Decision {
 }
 
 #[tokio::test]
-async fn reservations_are_made_by_windows_quotas_and_policies() {
+async fn windows_quotas_and_policies_reserve_units() {
     let server = Server::start().await;
     let limiter = limiter(&server);
     let day = Rule::fixed("day", 10, "1d").unwrap();

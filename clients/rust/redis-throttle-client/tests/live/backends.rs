@@ -28,7 +28,7 @@ async fn left(limiter: &Limiter) -> u64 {
 }
 
 async fn version(server: &Server) -> Option<String> {
-    server.ask(&["FCALL", "rl_version", "0"]).await.ok()
+    server.query(&["FCALL", "rl_version", "0"]).await.ok()
 }
 
 #[tokio::test]
@@ -62,12 +62,12 @@ async fn limiter_sends_calls_only_to_the_selected_back_end() {
 }
 
 /// Counts all commands of a limiter that reached the server.
-async fn asked(server: &Server) -> u64 {
-    let mut asked = 0;
+async fn commands(server: &Server) -> u64 {
+    let mut sum = 0;
     for command in ["rl.gcra", "rl.peek", "fcall", "fcall_ro", "function|load", "eval", "evalsha"] {
-        asked += server.calls(command).await;
+        sum += server.calls(command).await;
     }
-    asked
+    sum
 }
 
 #[tokio::test]
@@ -76,11 +76,11 @@ async fn call_takes_one_command_after_the_search() {
         let server = Server::of(backend, &[]).await;
         let limiter = limiter(&server, Backend::Auto);
         left(&limiter).await;
-        let before = asked(&server).await;
+        let before = commands(&server).await;
         for _ in 0..5 {
             left(&limiter).await;
         }
-        assert_eq!(asked(&server).await - before, 5);
+        assert_eq!(commands(&server).await - before, 5);
     }
 }
 
@@ -155,20 +155,20 @@ async fn call_returns_an_error_when_the_user_may_not_call_the_module() {
     let error = limiter.check(open.of("42")).await.unwrap_err();
     assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     assert_eq!(version(&server).await, None);
-    // A back end found earlier does not answer instead of the module either.
+    // A back end found earlier does not decide instead of the module either.
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(server.client(), options()).unwrap();
     left(&limiter).await;
     server.end();
     server.become_one_of(Backend::Module).await;
     server.run(&["ACL", "SETUSER", "default", "-rl.gcra", "-rl.peek"]).await;
-    let told = async || {
+    let is_rejected = async || {
         limiter
             .check(open.of("42"))
             .await
             .is_err_and(|error| matches!(error, Error::CommandRejected { .. }))
     };
-    crate::until("the rejection is returned", told).await;
+    crate::until("the rejection is returned", is_rejected).await;
     assert_eq!(version(&server).await, None);
 }
 
@@ -206,7 +206,7 @@ async fn limiter_keeps_libraries_of_other_programs() {
             assert!(error.to_string().contains("already exists"), "{error}");
         }
         let kept: String =
-            format!("{:?}", server.ask::<redis::Value>(&["FUNCTION", "LIST", "WITHCODE"]).await);
+            format!("{:?}", server.query::<redis::Value>(&["FUNCTION", "LIST", "WITHCODE"]).await);
         assert!(kept.contains("function() end") && !kept.contains("rl_version"), "{kept}");
     }
 }

@@ -60,7 +60,7 @@ async fn joined(nodes: &[Server]) {
     }
     until("the cluster is whole", async || {
         for node in nodes {
-            let info: String = node.ask(&["CLUSTER", "INFO"]).await.unwrap();
+            let info: String = node.query(&["CLUSTER", "INFO"]).await.unwrap();
             if !info.contains("cluster_state:ok") || !info.contains("cluster_known_nodes:3") {
                 return false;
             }
@@ -74,27 +74,27 @@ async fn joined(nodes: &[Server]) {
 async fn replica_of(owner: &Server, others: &[Server]) -> Server {
     let replica = Server::with(&CLUSTER).await;
     replica.run(&["CLUSTER", "MEET", "127.0.0.1", &others[0].port.to_string()]).await;
-    let identity: String = owner.ask(&["CLUSTER", "MYID"]).await.unwrap();
+    let identity: String = owner.query(&["CLUSTER", "MYID"]).await.unwrap();
     until("the replica knows its primary", async || {
-        let known: String = replica.ask(&["CLUSTER", "NODES"]).await.unwrap();
+        let known: String = replica.query(&["CLUSTER", "NODES"]).await.unwrap();
         known.contains(&identity)
     })
     .await;
     replica.run(&["CLUSTER", "REPLICATE", &identity]).await;
     until("the others know the replica", async || {
-        let info: String = replica.ask(&["INFO", "replication"]).await.unwrap();
-        let known: String = others[0].ask(&["CLUSTER", "NODES"]).await.unwrap();
+        let info: String = replica.query(&["INFO", "replication"]).await.unwrap();
+        let known: String = others[0].query(&["CLUSTER", "NODES"]).await.unwrap();
         info.contains("master_link_status:up") && known.contains("slave")
     })
     .await;
     replica
 }
 
-/// Returns a limiter after its cluster has answered.
+/// Returns a limiter after its cluster has replied.
 async fn found(node: &Server, options: Options) -> Limiter {
     let cluster = Cluster::new([node.url()]).unwrap();
     let limiter = Limiter::with_options(cluster, options).unwrap();
-    until("the cluster answers", async || limiter.ready().await.is_ok()).await;
+    until("the cluster replies", async || limiter.ready().await.is_ok()).await;
     limiter
 }
 
@@ -149,7 +149,7 @@ async fn moved(nodes: &[Server]) -> u64 {
 
 /// Returns true if the node serves the key without a redirection.
 async fn has(node: &Server, key: &str) -> bool {
-    node.ask::<redis::Value>(&["EXISTS", key]).await.is_ok()
+    node.query::<redis::Value>(&["EXISTS", key]).await.is_ok()
 }
 
 async fn source(limiter: &Limiter, rule: &Rule, subject: &str) -> Source {
@@ -319,7 +319,7 @@ async fn limiter_leaves_silent_connections_and_a_demoted_primary() {
     }
     replica.run(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
     until("the others know the new primary", async || {
-        let known: String = nodes[0].ask(&["CLUSTER", "NODES"]).await.unwrap();
+        let known: String = nodes[0].query(&["CLUSTER", "NODES"]).await.unwrap();
         let owner = format!(":{}@", proxy.port);
         known.lines().any(|node| node.contains(&owner) && node.contains("slave"))
     })

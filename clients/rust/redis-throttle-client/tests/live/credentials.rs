@@ -24,7 +24,7 @@ impl StreamingCredentialsProvider for Changing {
 }
 
 #[tokio::test]
-async fn next_dial_asks_the_credentials_provider() {
+async fn next_dial_calls_the_credentials_provider() {
     let server = Server::start().await;
     let user = |password| ["ACL", "SETUSER", "app", "on", password, "~*", "&*", "+@all"];
     server.run(&user(">old")).await;
@@ -34,7 +34,7 @@ async fn next_dial_asks_the_credentials_provider() {
     let options = options.breaker_pause(Duration::from_millis(20));
     let limiter = Limiter::with_options((server.client(), config), options).unwrap();
     limiter.ready().await.unwrap();
-    let name: String = server.ask(&["CLIENT", "LIST"]).await.unwrap();
+    let name: String = server.query(&["CLIENT", "LIST"]).await.unwrap();
     assert!(name.contains("user=app"), "{name}");
 
     server.run(&["ACL", "DELUSER", "app"]).await;

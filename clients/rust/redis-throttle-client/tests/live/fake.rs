@@ -15,7 +15,7 @@ use crate::limiter;
 use crate::server::{Server, backend};
 
 /// Returns the fields that must be equal on both servers. The source differs.
-fn told(decision: &Decision) -> (bool, u64, u64, Duration, Duration, String) {
+fn compared(decision: &Decision) -> (bool, u64, u64, Duration, Duration, String) {
     let Decision { allowed, limit, remaining, retry_after, reset_after, rule, .. } = decision;
     (*allowed, *limit, *remaining, *retry_after, *reset_after, rule.to_string())
 }
@@ -63,7 +63,7 @@ async fn fake_server_decides_as_the_module_does() {
         server.freeze().await;
         for (step, imitation) in imitations.iter().enumerate() {
             let decision = schedule(&real, &rule, step).await;
-            assert_eq!(told(imitation), told(&decision), "{rule:?}, {step}");
+            assert_eq!(compared(imitation), compared(&decision), "{rule:?}, {step}");
             server.advance(span_after(step)).await;
         }
     }
@@ -98,9 +98,9 @@ impl Connection for Recorder {
                 exchanges.len() - 1
             };
             let reply = self.fake.send(command).await;
-            let told = reply.clone().map_err(|error| error.to_string());
+            let recorded = reply.clone().map_err(|error| error.to_string());
             if let Some(exchange) = self.exchanges.lock().unwrap().get_mut(index) {
-                exchange.reply = Some(told);
+                exchange.reply = Some(recorded);
             }
             reply
         })
@@ -253,8 +253,8 @@ async fn fake_server_sends_the_replies_of_the_module_on_random_schedules() {
             let context = (seed, at, exchange.at, &exchange.words);
             // On the server, keys expire by the real clock, so DEL may find a key that has expired
             // in the fake.
-            if let Some(told) = exchange.reply.as_ref().filter(|_| exchange.words[0] != "DEL") {
-                assert_eq!(*told, reply, "{context:?}");
+            if let Some(recorded) = exchange.reply.as_ref().filter(|_| exchange.words[0] != "DEL") {
+                assert_eq!(*recorded, reply, "{context:?}");
             }
             *commands.entry(exchange.words[0].clone()).or_insert(0) += 1;
         }

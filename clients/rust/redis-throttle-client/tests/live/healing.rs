@@ -10,7 +10,7 @@ use crate::server::{Server, until};
 use crate::{api, ms, patient};
 
 /// The time within which the server decides again. The breaker's pause is 1.2 s at most; on a busy
-/// machine an answer may be late, which costs one more pause. The timelines have the exact times.
+/// machine a reply may be late, which costs one more pause. The timelines have the exact times.
 const HEALED_WITHIN: Duration = Duration::from_secs(6);
 
 async fn reason(limiter: &Limiter) -> Option<Reason> {
@@ -56,7 +56,7 @@ async fn connection_closed_while_idle_is_replaced_without_an_error() {
     let limiter = Limiter::with_options(server.client(), patient()).unwrap();
     limiter.ready().await.unwrap();
     for _ in 0..5 {
-        assert!(server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap() > 0);
+        assert!(server.query::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap() > 0);
         // The driver sees the end of the connection in its own task.
         tokio::time::sleep(ms(20)).await;
         assert_eq!(reason(&limiter).await, None);
@@ -64,7 +64,7 @@ async fn connection_closed_while_idle_is_replaced_without_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn answered_call_of_a_busy_program_is_decided_by_the_server() {
+async fn server_decides_a_call_whose_reply_arrives_while_the_program_is_busy() {
     let server = Server::start().await;
     let limiter = Limiter::new(server.client());
     until("the server decides", async || reason(&limiter).await.is_none()).await;
@@ -73,7 +73,7 @@ async fn answered_call_of_a_busy_program_is_decided_by_the_server() {
     let busy = tokio::spawn(async move {
         let call = tokio::spawn(async move { reason(&limiter).await });
         // The call hands its command to the driver, whose task writes it. Then the thread is busy
-        // for longer than the deadline, and the answer arrives meanwhile.
+        // for longer than the deadline, and the reply arrives meanwhile.
         for _ in 0..9 {
             tokio::task::yield_now().await;
         }
@@ -84,7 +84,7 @@ async fn answered_call_of_a_busy_program_is_decided_by_the_server() {
 }
 
 #[tokio::test]
-async fn next_dial_asks_the_closure_for_new_credentials() {
+async fn next_dial_gets_new_credentials_from_the_closure() {
     let server = Server::start().await;
     let user = |password| ["ACL", "SETUSER", "app", "on", password, "~*", "&*", "+@all"];
     server.run(&user(">old")).await;

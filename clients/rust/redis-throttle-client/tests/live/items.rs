@@ -20,7 +20,7 @@ async fn policy_is_its_default_on_a_server_without_policies() {
     assert_eq!(limiter.peek_all(&[item], None).await.unwrap().remaining, 2);
     assert_eq!(limiter.refund(item.cost(3)).await.unwrap().remaining, 6);
     assert_eq!(limiter.charge(item).await.unwrap().remaining, 5);
-    let kept: u64 = server.ask(&["EXISTS", "rl:search:t"]).await.unwrap();
+    let kept: u64 = server.query(&["EXISTS", "rl:search:t"]).await.unwrap();
     assert_eq!(kept, 1);
     let error = limiter.check(search.of("t")).await.unwrap_err();
     assert!(matches!(error, Error::CommandRejected { .. }), "{error}");

@@ -76,7 +76,7 @@ async fn server_accepts_every_kind_of_rule() {
         Rule::sliding_log("sg", 2, "1m").unwrap(),
         Rule::backoff("bo", 2, "1s", "15m", "1d").unwrap(),
         quota.start(31).unwrap(),
-        Rule::policy("nobody-knows").unwrap().default(Rule::fixed("x", 2, "1m").unwrap()).unwrap(),
+        Rule::policy("unknown").unwrap().default(Rule::fixed("x", 2, "1m").unwrap()).unwrap(),
     ] {
         if rule.name() == "q" && backend() != Backend::Module {
             let error = limiter.check(rule.of("42")).await.unwrap_err();
@@ -91,7 +91,7 @@ async fn server_accepts_every_kind_of_rule() {
         }
         assert!(!limiter.peek(rule.of("42")).await.unwrap().never());
     }
-    let unknown = Rule::policy("nobody-knows").unwrap();
+    let unknown = Rule::policy("unknown").unwrap();
     assert!(matches!(limiter.check(unknown.of("1")).await, Err(Error::CommandRejected { .. })));
 }
 

@@ -24,7 +24,7 @@ async fn at_once(limiter: &Limiter, rule: &Rule, count: usize) -> Vec<Decision> 
     found
 }
 
-/// Counts the decisions without an answer, and those that allow the call.
+/// Counts the degraded decisions, and those that allow the call.
 fn counted(found: &[Decision]) -> (usize, usize) {
     let degraded = found.iter().filter(|decision| decision.degraded).count();
     (degraded, found.iter().filter(|decision| decision.allowed).count())
@@ -81,7 +81,7 @@ async fn callers_that_give_up_disturb_no_other_call() {
     }
     let (degraded, allowed) = counted(&found);
     assert_eq!((degraded, allowed.min(30), proxy.accepted()), (0, allowed, dialled));
-    // What the callers left behind is answered, and their places are free again.
+    // The commands that the callers left behind get their replies, and their places are free.
     until("all places are free", async || {
         let calls: Vec<_> = (0..256).map(|_| begin(&limiter, &mine)).collect();
         let mut sources = Vec::new();

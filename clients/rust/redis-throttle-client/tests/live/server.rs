@@ -116,7 +116,7 @@ impl Server {
         let server = Self::with(&["--cluster-enabled", "yes"]).await;
         server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
         until("the cluster is whole", async || {
-            let info: String = server.ask(&["CLUSTER", "INFO"]).await.expect("an answer");
+            let info: String = server.query(&["CLUSTER", "INFO"]).await.expect("a reply");
             info.contains("cluster_state:ok")
         })
         .await;
@@ -164,7 +164,7 @@ impl Server {
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("a server"));
         let port = self.port;
-        until("the server answers", async || ping(port).await.is_ok()).await;
+        until("the server replies", async || ping(port).await.is_ok()).await;
     }
 
     /// Stops the server and waits for its exit.
@@ -206,7 +206,7 @@ impl Server {
         let mut sleep = redis::cmd("DEBUG");
         sleep.arg("SLEEP").arg("2");
         let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
-        // The server is blocked when another client gets no answer within 50 ms.
+        // The server is blocked when another client gets no reply within 50 ms.
         let hangs = async || {
             let (mut other, ping) = (other.clone(), redis::cmd("PING"));
             let pong = ping.exec_async(&mut other);
@@ -217,13 +217,13 @@ impl Server {
     }
 
     /// Sends a command and returns the reply.
-    pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+    pub async fn query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]).query_async(&mut self.connect().await).await
     }
 
     pub async fn run(&self, words: &[&str]) {
-        let _: redis::Value = self.ask(words).await.expect("an answer");
+        let _: redis::Value = self.query(words).await.expect("a reply");
     }
 
     /// Deletes all data and freezes the clock.
@@ -235,7 +235,7 @@ impl Server {
     /// Freezes the clock at a Unix time in microseconds.
     pub async fn freeze_at(&self, us: i64) {
         match &self.clock {
-            Some(clock) => self.show(clock, us).await,
+            Some(clock) => self.set_clock(clock, us).await,
             None => self.run(&["RL.DEBUG", "CLOCK", "FREEZE", &us.to_string()]).await,
         }
     }
@@ -245,16 +245,16 @@ impl Server {
         let us = span.as_micros();
         match &self.clock {
             Some(clock) => {
-                let mut shown = [0; 8];
-                clock.read_exact_at(&mut shown, 0).expect("a clock");
+                let mut bytes = [0; 8];
+                clock.read_exact_at(&mut bytes, 0).expect("a clock");
                 let us = i64::try_from(us).expect("a span");
-                self.show(clock, i64::from_ne_bytes(shown) + us).await;
+                self.set_clock(clock, i64::from_ne_bytes(bytes) + us).await;
             }
             None => self.run(&["RL.DEBUG", "CLOCK", "ADVANCE", &format!("{}ms", us / 1000)]).await,
         }
     }
 
-    async fn show(&self, clock: &File, us: i64) {
+    async fn set_clock(&self, clock: &File, us: i64) {
         clock.write_all_at(&us.to_ne_bytes(), 0).expect("a clock");
         // Valkey 9 reads the clock before it waits for the next command.
         self.run(&["PING"]).await;
@@ -262,7 +262,7 @@ impl Server {
 
     /// Returns a number of `INFO`, or 0.
     pub async fn info(&self, section: &str, name: &str) -> u64 {
-        let info: String = self.ask(&["INFO", section]).await.expect("INFO");
+        let info: String = self.query(&["INFO", section]).await.expect("INFO");
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let number = line.map(|line| line.split(['=', ',']).find_map(|part| part.parse().ok()));
         number.flatten().unwrap_or(0)

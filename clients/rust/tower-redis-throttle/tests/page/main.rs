@@ -8,12 +8,12 @@ mod admissions;
 mod cluster;
 mod layer_alone;
 mod leases;
+mod on_error;
 mod programs;
 mod quick_start;
 mod service;
 mod with_a_server;
 mod with_the_fake;
-mod without_an_answer;
 mod without_the_module;
 
 use std::cell::RefCell;
@@ -57,7 +57,7 @@ async fn quick_start_sends_one_call() {
     })
     .await;
     assert_eq!(server.calls("rl.gcra").await, 1);
-    let kept: u64 = server.ask(&["EXISTS", "rl:api:user%3A42"]).await.unwrap();
+    let kept: u64 = server.query(&["EXISTS", "rl:api:user%3A42"]).await.unwrap();
     assert_eq!(kept, 1);
 }
 
@@ -70,7 +70,7 @@ async fn cluster_limiter_is_created_without_its_nodes() {
 async fn functions_decide_without_the_module() {
     let server = Server::of(Backend::Functions, &[]).await;
     let mut found = None;
-    until("the server answers in time", async || {
+    until("the server replies in time", async || {
         found = without_the_module::who_decides(server.client()).await.ok();
         found.is_some()
     })
@@ -79,10 +79,10 @@ async fn functions_decide_without_the_module() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_without_an_answer_follow_their_on_error() {
+async fn rules_follow_their_on_error_without_the_server() {
     let server = FakeServer::new();
     server.go_away();
-    let (limiter, [login, search]) = (server.limiter(), without_an_answer::rules().unwrap());
+    let (limiter, [login, search]) = (server.limiter(), on_error::rules().unwrap());
     assert!(!limiter.check(login.of("alice")).await.unwrap().allowed);
     let found = limiter.check(search.of("alice")).await.unwrap();
     assert_eq!((found.allowed, found.limit), (true, 10));
@@ -91,7 +91,7 @@ async fn rules_without_an_answer_follow_their_on_error() {
 }
 
 #[tokio::test]
-async fn service_answers_the_eleventh_request_with_429() {
+async fn service_responds_to_the_eleventh_request_with_429() {
     let service = service::service(FakeServer::new().limiter()).unwrap();
     let peer: SocketAddr = (IpAddr::from([192, 0, 2, 7]), 4711).into();
     // The service sees a connection from that peer.
@@ -104,7 +104,7 @@ async fn service_answers_the_eleventh_request_with_429() {
 }
 
 #[tokio::test]
-async fn layer_without_axum_answers_the_eleventh_request_with_429() {
+async fn layer_without_axum_responds_to_the_eleventh_request_with_429() {
     let limits = layer_alone::limits(FakeServer::new().limiter()).unwrap();
     let served = |_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new())));
     let service = tower::ServiceBuilder::new().layer(limits).service_fn(served);
@@ -133,7 +133,7 @@ async fn admission_charges_what_the_model_took() {
     let gateway = admissions::Gateway::new(limiter).unwrap();
     assert_eq!(gateway.ask("acme", "a question").await.unwrap(), "answer to a question");
     let stored = ["RL.INSPECT", "rl:month:acme"];
-    let month: HashMap<String, Value> = server.ask(&stored).await.unwrap();
+    let month: HashMap<String, Value> = server.query(&stored).await.unwrap();
     let open = [month.get("used"), month.get("reservations_open")];
     assert_eq!(open, [Some(&Value::Int(1240)), Some(&Value::Int(0))]);
 }

@@ -65,7 +65,7 @@ fn each_program_of_the_pages_is_a_file_of_this_folder() {
             }
         }
     }
-    let unused: Vec<_> = files.iter().filter(|(.., is_shown)| !is_shown).collect();
+    let unused: Vec<_> = files.iter().filter(|(.., is_used)| !is_used).collect();
     assert!(unused.is_empty(), "no page shows {unused:?}");
     assert!(files.len() > 8, "{}", files.len());
 }

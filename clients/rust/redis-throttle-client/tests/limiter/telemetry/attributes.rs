@@ -30,8 +30,8 @@ async fn traced(calls: impl Future<Output = ()>) -> BTreeMap<String, Value> {
 }
 
 fn text(attributes: &BTreeMap<String, Value>) -> String {
-    let shown = attributes.iter().filter(|(name, _)| *name != "key_hash");
-    shown.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    let compared = attributes.iter().filter(|(name, _)| *name != "key_hash");
+    compared.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test(start_paused = true)]

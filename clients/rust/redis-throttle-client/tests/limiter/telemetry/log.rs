@@ -44,41 +44,41 @@ impl Stream {
     }
 
     /// Returns the kind, the rule and the number of dropped lines of each line.
-    fn told(&self) -> Vec<(String, u64)> {
-        let told = |line: &Value| {
+    fn summaries(&self) -> Vec<(String, u64)> {
+        let summary = |line: &Value| {
             let text = |name: &str| line[name].as_str().unwrap().to_owned();
             let dropped = line.get("dropped").map_or(0, |dropped| dropped.as_u64().unwrap());
             (format!("{} {}", text("kind"), text("rule")), dropped)
         };
-        self.lines().iter().map(told).collect()
+        self.lines().iter().map(summary).collect()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_above_the_bound_of_a_second_are_dropped_and_told() {
+async fn log_drops_lines_above_the_bound_of_a_second_and_reports_their_number() {
     let (server, stream) = (FakeServer::new(), Stream::default());
     let limiter = server.limiter();
     let options = JsonLogOptions::default().lines_per_second(2).audit(["audited"]);
     limiter.on_decision(json_log(stream.clone(), options));
     let (exports, audited) = (exports(), Rule::sliding("audited", 100, "60s").unwrap());
-    let told = |rule: &str, dropped| (format!("check {rule}"), dropped);
+    let line = |rule: &str, dropped| (format!("check {rule}"), dropped);
     let exhaust = async |calls| {
         for _ in 0..calls {
             let _ = limiter.check(exports.of("alice")).await.unwrap();
         }
     };
     exhaust(6).await;
-    assert_eq!(stream.told(), [told("exports", 0), told("exports", 0)]);
+    assert_eq!(stream.summaries(), [line("exports", 0), line("exports", 0)]);
     for _ in 0..2 {
         let _ = limiter.check(audited.of("alice")).await.unwrap();
     }
-    assert_eq!(stream.told(), [told("audited", 3), told("audited", 0)]);
+    assert_eq!(stream.summaries(), [line("audited", 3), line("audited", 0)]);
     advance(ms(999)).await;
     exhaust(1).await;
-    assert_eq!(stream.told(), []);
+    assert_eq!(stream.summaries(), []);
     advance(ms(1)).await;
     exhaust(3).await;
-    assert_eq!(stream.told(), [told("exports", 1), told("exports", 0)]);
+    assert_eq!(stream.summaries(), [line("exports", 1), line("exports", 0)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,15 +88,15 @@ async fn every_event_of_an_audited_rule_is_logged() {
     let options = JsonLogOptions::default().audit(["exports"]).lines_per_second(0);
     limiter.on_decision(json_log(stream.clone(), options));
     calls_of_each_kind(&limiter, &server).await;
-    let told = |of: &str| (of.to_owned(), 0);
+    let line = |of: &str| (of.to_owned(), 0);
     let of_exports = ["check exports", "check exports", "peek exports", "charge exports"];
-    let mut expected: Vec<_> = of_exports.map(told).into();
-    expected.extend([told("check exports"), told("lease jobs")]);
-    assert_eq!(stream.told(), expected);
+    let mut expected: Vec<_> = of_exports.map(line).into();
+    expected.extend([line("check exports"), line("lease jobs")]);
+    assert_eq!(stream.summaries(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_that_cannot_be_written_are_told_as_dropped() {
+async fn lines_that_cannot_be_written_are_reported_as_dropped() {
     let (server, stream) = (FakeServer::new(), Stream::default());
     let limiter = server.limiter();
     limiter.on_decision(json_log(stream.clone(), JsonLogOptions::default()));
@@ -106,5 +106,5 @@ async fn lines_that_cannot_be_written_are_told_as_dropped() {
     }
     stream.0.lock().unwrap().clear();
     let _ = limiter.check(exports().of("alice")).await.unwrap();
-    assert_eq!(stream.told(), [("check exports".to_owned(), 2)]);
+    assert_eq!(stream.summaries(), [("check exports".to_owned(), 2)]);
 }

@@ -27,7 +27,7 @@ fn expected<const N: usize>(samples: [(&str, f64); N]) -> BTreeMap<String, f64> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn open_breakers_of_all_limiters_are_shown() {
+async fn gauge_has_the_open_breakers_of_all_limiters() {
     let mut registry = Registry::default();
     let servers = [FakeServer::new(), FakeServer::new()];
     let options = Options::default().breaker_failures(1).breaker_pause(ms(150));

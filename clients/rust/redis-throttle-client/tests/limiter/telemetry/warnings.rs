@@ -1,4 +1,4 @@
-//! The warnings of decisions without an answer.
+//! The warnings of decisions without the server.
 
 use std::cell::RefCell;
 
@@ -39,7 +39,7 @@ fn logged() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn decisions_without_an_answer_are_logged_once_per_second_and_reason() {
+async fn decisions_without_the_server_are_logged_once_per_second_and_reason() {
     let line = |count: u64, reason: &str| {
         format!("WARN redis-throttle: {count} calls decided without the server: {reason}")
     };
