@@ -18,6 +18,22 @@ use crate::{Backend, Counters, Decision, Error, EventKind, Item, Limiter, Reason
 impl Limiter {
     /// Decides the call and takes its cost if it is allowed.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use std::time::Duration;
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let api = Rule::gcra("api", 3, 10, "1m")?;
+    /// for allowed in [true, true, true, false] {
+    ///     assert_eq!(limiter.check(api.of("42")).await?.allowed, allowed);
+    /// }
+    /// assert_eq!(limiter.check(api.of("42")).await?.retry_after, Duration::from_secs(6));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::CommandRejected`], or [`Error::Closed`] after
     /// [`close`](Limiter::close). An unavailable server is not an error: known denials and the
@@ -28,6 +44,19 @@ impl Limiter {
 
     /// Returns the decision that [`check`](Limiter::check) would make, without taking anything.
     /// Cost 0 returns the status.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let api = Rule::gcra("api", 10, 10, "1m")?;
+    /// assert!(limiter.peek(api.of("42")).await?.allowed);
+    /// assert_eq!(limiter.peek(api.of("42").cost(0)).await?.remaining, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check).
@@ -45,6 +74,19 @@ impl Limiter {
     /// Gives units back, up to the full allowance. Do not repeat the call: each repetition gives
     /// units back again.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let api = Rule::gcra("api", 10, 10, "1m")?;
+    /// assert_eq!(limiter.check(api.of("42").cost(5)).await?.remaining, 5);
+    /// assert_eq!(limiter.refund(api.of("42").cost(3)).await?.remaining, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Unavailable`] if the server is unavailable, otherwise the same as
     /// [`check`](Limiter::check).
@@ -55,6 +97,20 @@ impl Limiter {
 
     /// Takes the cost even if it is more than the units left, for work that cost more than
     /// estimated. Do not repeat the call.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let tokens = Rule::gcra("tokens", 9000, 9000, "1m")?;
+    /// assert_eq!(limiter.check(tokens.of("42").cost(8500)).await?.remaining, 500);
+    /// assert_eq!(limiter.charge(tokens.of("42").cost(600)).await?.remaining, 0);
+    /// assert!(!limiter.check(tokens.of("42")).await?.allowed);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The same as [`refund`](Limiter::refund).

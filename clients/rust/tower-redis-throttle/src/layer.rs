@@ -20,6 +20,26 @@ pub struct RateLimitLayer(Arc<Plan>);
 impl RateLimitLayer {
     /// Creates a layer with one rule per client address.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// # let handler = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) };
+    /// # use http::{Request, Response};
+    /// # use std::convert::Infallible;
+    /// use redis_throttle_client::Rule;
+    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tower_redis_throttle::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::new(limiter, Rule::gcra("api", 1, 10, "1m")?)?;
+    /// let service = ServiceBuilder::new().layer(layer).service_fn(handler);
+    /// for status in [200, 429] {
+    ///     assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), status);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the rule cannot have the limiter's `on_error`.
     pub fn new(limiter: Limiter, rule: Rule) -> Result<Self, Error> {
@@ -27,6 +47,28 @@ impl RateLimitLayer {
     }
 
     /// Starts building a layer. It needs at least one rule.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// # let handler = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) };
+    /// # use http::{Request, Response};
+    /// # use std::convert::Infallible;
+    /// use redis_throttle_client::Rule;
+    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tower_redis_throttle::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder(limiter)
+    ///     .rule(Rule::gcra("api", 10, 10, "1m")?)
+    ///     .key(|request| request.header("x-user").map(str::to_owned))
+    ///     .build()?;
+    /// let service = ServiceBuilder::new().layer(layer).service_fn(handler);
+    /// let request = Request::builder().header("x-user", "42").body(())?;
+    /// assert_eq!(service.oneshot(request).await?.headers()["ratelimit"], r#""api";r=9;t=6"#);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(limiter: Limiter) -> Builder {
         Builder {
             plan: Plan {

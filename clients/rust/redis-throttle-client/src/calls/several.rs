@@ -14,6 +14,20 @@ impl Limiter {
     /// In a cluster, all keys need one hash tag, `tag`. A lease or a reservation among the items
     /// needs an [`id`](Item::id), and the caller must end it; [`admit`](Limiter::admit) does both.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let (api, day) = (Rule::gcra("api", 10, 10, "1m")?, Rule::fixed("day", 1000, "1d")?);
+    /// let decision = limiter.check_all(&[api.of("42"), day.of("acme")], None).await?;
+    /// assert!(decision.allowed);
+    /// assert_eq!((decision.rows[0].remaining, decision.rows[1].remaining), (9, 999));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The same as [`check`](Limiter::check). Also [`Error::InvalidArgument`] for no items, more
     /// than 16, or a repeated key.

@@ -52,12 +52,40 @@ impl fmt::Debug for Limiter {
 impl Limiter {
     /// Creates a limiter with the default options. It opens connections of its own, the first one
     /// at the first call.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let server = redis_throttle_client::testing::FakeServer::new();
+    /// use redis_throttle_client::{Limiter, Rule};
+    ///
+    /// let limiter = Limiter::new(server); // or a `redis::Client`
+    /// let api = Rule::gcra("api", 10, 10, "1m")?;
+    /// assert_eq!(limiter.check(api.of("42")).await?.remaining, 9);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn new(server: impl Into<Server>) -> Self {
         Self::with_options(server, Options::default()).expect("the defaults are valid")
     }
 
     /// Creates a limiter with the given options.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let server = redis_throttle_client::testing::FakeServer::new();
+    /// use redis_throttle_client::{Limiter, OnError, Options, Rule};
+    ///
+    /// let options = Options::default().on_error(OnError::Deny);
+    /// let limiter = Limiter::with_options(server.clone(), options)?;
+    /// server.go_away(); // the server is down
+    /// let api = Rule::gcra("api", 10, 10, "1m")?;
+    /// assert!(!limiter.check(api.of("42")).await?.allowed);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with the name of an option that is out of range.

@@ -15,6 +15,22 @@ impl Limiter {
     /// future is dropped while it waits for its place in a leaky bucket, the place is refunded. The
     /// waiting for replies, without the sleeps, has one [`timeout`](crate::Options::timeout).
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use std::time::Duration;
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let api = Rule::gcra("api", 1, 10, "1m")?;
+    /// assert!(limiter.wait(api.of("42"), Duration::ZERO).await?.allowed);
+    /// // The next call is allowed after 6 s, and the one after that not within 5 s.
+    /// assert!(limiter.wait(api.of("42"), Duration::from_secs(10)).await?.allowed);
+    /// assert!(!limiter.wait(api.of("42"), Duration::from_secs(5)).await?.allowed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The same as [`check`](Limiter::check).
     pub async fn wait(&self, item: Item<'_>, max_wait: Duration) -> Result<Decision, Error> {

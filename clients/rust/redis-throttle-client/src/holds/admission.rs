@@ -138,6 +138,21 @@ impl Admission {
     ///
     /// An item that is not settled keeps its estimate, and a reservation is cancelled.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let tokens = Rule::gcra("tokens", 9000, 9000, "1m")?;
+    /// let admitted = limiter.admit(&[tokens.of("42").cost(500)], None).await?;
+    /// admitted.settle(&tokens, 420)?;
+    /// admitted.finish().await;
+    /// assert_eq!(limiter.peek(tokens.of("42").cost(0)).await?.remaining, 8580);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a lease, a backoff, a rule that is not of this admission or
     /// of two of its items, other units, and after the end.
@@ -274,6 +289,23 @@ impl Limiter {
     /// The call goes to the server even if this process has permits or a cached denial. `tag` is
     /// the hash tag of all keys, which a cluster needs. The [`id`](Item::id) of an item names all
     /// leases and reservations; the default is a random one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let calls = Rule::gcra("calls", 10, 10, "1m")?;
+    /// let tokens = Rule::fixed("tokens", 9000, "1h")?;
+    /// let items = [calls.of("42"), tokens.of("42").cost(500)];
+    /// let admitted = limiter.admit(&items, None).await?;
+    /// admitted.settle(&tokens, 420)?; // the units that the work took
+    /// admitted.finish().await;
+    /// assert_eq!(limiter.peek(tokens.of("42").cost(0)).await?.remaining, 8580);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Denied`] with the decision if a rule denies: nothing was taken. Otherwise the same

@@ -89,6 +89,21 @@ impl Limiter {
     /// Takes a permit that renews itself. The permit is released when the returned guard is
     /// released or dropped.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let jobs = Rule::lease("jobs", 1, "30s")?;
+    /// let job = limiter.lease(jobs.of("42")).await?;
+    /// assert!(job.held());
+    /// assert!(limiter.lease(jobs.of("42")).await.is_err());
+    /// job.release().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Denied`] with the decision if no permit is free; otherwise the same as
     /// [`check`](Limiter::check).

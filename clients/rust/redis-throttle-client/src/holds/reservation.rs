@@ -28,6 +28,20 @@ impl Reservation {
     /// Takes the units that the work took, 0 to 10^12, frees the rest, and waits as
     /// [`finish`](Admission::finish) does.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::{QuotaUnit, Rule};
+    ///
+    /// let tokens = Rule::quota("tokens", 100_000, QuotaUnit::Month)?;
+    /// let reserved = limiter.reserve(tokens.of("42").cost(500)).await?;
+    /// reserved.commit(420).await?;
+    /// assert_eq!(limiter.peek(tokens.of("42").cost(0)).await?.remaining, 99_580);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] for other units, and after the end.
     pub async fn commit(&self, units: u64) -> Result<(), Error> {
@@ -46,6 +60,21 @@ impl Limiter {
     /// Reserves the item's cost under a fixed window, a quota or a policy, for work whose units are
     /// known at its end. The returned guard renews the reservation until it is committed, cancelled
     /// or dropped.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::{QuotaUnit, Rule};
+    ///
+    /// let tokens = Rule::quota("tokens", 100_000, QuotaUnit::Month)?;
+    /// let reserved = limiter.reserve(tokens.of("42").cost(500)).await?;
+    /// assert_eq!(reserved.decision().remaining, 99_500);
+    /// reserved.cancel().await;
+    /// assert_eq!(limiter.peek(tokens.of("42").cost(0)).await?.remaining, 100_000);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The same as [`admit`](Limiter::admit).

@@ -57,6 +57,22 @@ impl FromStr for Backend {
 }
 
 /// The options of a limiter. Each method states its default.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), redis_throttle_client::Error> {
+/// # let server = redis_throttle_client::testing::FakeServer::new();
+/// use std::time::Duration;
+/// use redis_throttle_client::{Limiter, Options, Rule};
+///
+/// let options = Options::default().prefix("app").timeout(Duration::from_millis(50));
+/// let limiter = Limiter::with_options(server.clone(), options)?;
+/// let api = Rule::gcra("api", 10, 10, "1m")?;
+/// assert!(limiter.check(api.of("42")).await?.allowed);
+/// assert_eq!(server.calls()[0][1], "app:api:42");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct Options {

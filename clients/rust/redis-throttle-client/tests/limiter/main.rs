@@ -5,6 +5,7 @@ mod backends;
 mod closing;
 mod denial_cache;
 mod dial;
+mod examples;
 mod fallback;
 mod leases;
 mod local;

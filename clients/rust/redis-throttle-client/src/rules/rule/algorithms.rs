@@ -15,6 +15,18 @@ const PER_SECOND_MAX: u128 = 1_000_000_000;
 impl Rule {
     /// Creates a GCRA rule: `burst` at once, then `rate` per `period`. The default choice for APIs.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let api = Rule::gcra("api", 10, 10, "1m")?;
+    /// assert_eq!(limiter.check(api.of("42")).await?.remaining, 9);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the server would refuse a number: units are 1 to 10^12, a rate
     /// is at most 10^9 per second, and an empty bucket must refill within 36,525 days.
@@ -23,6 +35,18 @@ impl Rule {
     }
 
     /// Creates a token bucket as [`Rule::gcra`] does, for limits that change at run time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let tokens = Rule::token_bucket("tokens", 9000, 9000, "1m")?;
+    /// assert_eq!(limiter.check(tokens.of("42").cost(500)).await?.remaining, 8500);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The same as [`Rule::gcra`].
@@ -38,6 +62,20 @@ impl Rule {
     /// Creates a leaky bucket, which queues calls: `retry_after` is the time that an allowed
     /// call must wait before it acts.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use std::time::Duration;
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let mails = Rule::leaky_bucket("mails", 10, 1, "1s")?;
+    /// assert_eq!(limiter.check(mails.of("42")).await?.retry_after, Duration::ZERO);
+    /// assert_eq!(limiter.check(mails.of("42")).await?.retry_after, Duration::from_secs(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The same as [`Rule::gcra`].
     pub fn leaky_bucket(
@@ -52,6 +90,20 @@ impl Rule {
     /// Creates a fixed window: `limit` per window. A window opens at the first call; if
     /// [`aligned`], at multiples of its length since 1970.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use std::time::Duration;
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let exports = Rule::fixed("exports", 5, "1h")?;
+    /// let decision = limiter.check(exports.of("42")).await?;
+    /// assert_eq!((decision.remaining, decision.reset_after), (4, Duration::from_secs(3600)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the limit is not 1 to 10^12, or the window not 1 ms to 366
     /// days.
@@ -63,6 +115,18 @@ impl Rule {
 
     /// Creates a sliding window: about `limit` in any window, estimated from two counters.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let posts = Rule::sliding("posts", 100, "1h")?;
+    /// assert_eq!(limiter.check(posts.of("42")).await?.remaining, 99);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The same as [`Rule::fixed`].
     pub fn sliding(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
@@ -71,6 +135,18 @@ impl Rule {
 
     /// Creates a sliding log: never more than `limit` in any window.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let resets = Rule::sliding_log("resets", 3, "1h")?;
+    /// assert_eq!(limiter.check(resets.of("42")).await?.remaining, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The same as [`Rule::fixed`].
     pub fn sliding_log(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
@@ -78,6 +154,22 @@ impl Rule {
     }
 
     /// Creates a backoff: `attempts` without delay, then delays that double from `base` to `max`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use std::time::Duration;
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let login = Rule::backoff("login", 2, "1s", "15m", "1d")?;
+    /// for allowed in [true, true, false] {
+    ///     assert_eq!(limiter.check(login.of("42")).await?.allowed, allowed);
+    /// }
+    /// assert_eq!(limiter.check(login.of("42")).await?.retry_after, Duration::from_secs(1));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `attempts` is not 1 to 10^6, `base` is above `max`, or
@@ -106,6 +198,18 @@ impl Rule {
 
     /// Creates a quota: an allowance per calendar unit, in UTC or the given [`zone`](Rule::zone).
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::{QuotaUnit, Rule};
+    ///
+    /// let tokens = Rule::quota("tokens", 100_000, QuotaUnit::Month)?;
+    /// assert_eq!(limiter.check(tokens.of("42").cost(500)).await?.remaining, 99_500);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the limit is not 1 to 10^12.
     pub fn quota(name: &str, limit: u64, unit: QuotaUnit) -> Result<Self, Error> {
@@ -118,6 +222,19 @@ impl Rule {
     }
 
     /// Creates a lease: at most `limit` holders at once. A permit expires after `ttl`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let jobs = Rule::lease("jobs", 4, "30s")?;
+    /// let job = limiter.lease(jobs.of("42")).await?;
+    /// assert_eq!(job.decision().remaining, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the limit is not 1 to 10^6.
@@ -132,6 +249,19 @@ impl Rule {
     }
 
     /// Creates a rule for the policy that the server stores under `name`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redis_throttle_client::Error> {
+    /// # let limiter = redis_throttle_client::testing::FakeServer::new().limiter();
+    /// use redis_throttle_client::Rule;
+    ///
+    /// let plan = Rule::policy("plan")?.default(Rule::gcra("plan", 10, 10, "1m")?)?;
+    /// // The default applies, because this server stores no policy `plan`.
+    /// assert_eq!(limiter.check(plan.of("42")).await?.remaining, 9);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the name is invalid.
