@@ -1,11 +1,11 @@
-/** The limiter: each call is sent once, and answered within its deadline. */
+/** The limiter: each call is sent once, and decided within its deadline. */
 import { randomUUID } from 'node:crypto';
 import { Builder, checkRule } from './calls/builder.js';
 import { Changing } from './calls/changing.js';
 import { Decider } from './calls/decider.js';
 import { DenialCache, KnownDenials } from './calls/denials.js';
 import { Prefetcher } from './calls/prefetch.js';
-import { checkedEach } from './calls/several.js';
+import { checkEach } from './calls/several.js';
 import { Calls } from './calls/steps.js';
 import { waited } from './calls/wait.js';
 import type { Admission } from './holds/admission.js';
@@ -151,59 +151,59 @@ export class Limiter {
     const key = this.#builder.keyOf(rule, given, options.tag);
     const subject = textOf(given);
     signal?.throwIfAborted();
-    const ask = { rule, key, subject, cost, partial, leave };
+    const request = { rule, key, subject, cost, partial, leave };
     const isPlain = cost === 1 && !partial && leave === undefined;
     const fromStock = isPlain && this.#permits.perFetchOf(rule) > 1;
     const denials = partial || rule.kind === 'lease' ? undefined : this.#denials;
     const permit = fromStock ? this.#permits.spend(key, rule) : undefined;
     const decider = this.#decider;
-    if (permit !== undefined) return decider.counted(permit, ask, undefined);
-    const call = words.single('check', ask);
+    if (permit !== undefined) return decider.counted(permit, request, undefined);
+    const call = words.single('check', request);
     const denied = denials?.get(call);
-    if (denied !== undefined) return decider.counted(denied, ask, undefined);
-    const asked = denials?.asked();
-    const askedAtMs = this.#clock.nowMs();
+    if (denied !== undefined) return decider.counted(denied, request, undefined);
+    const moment = denials?.moment();
+    const startedAtMs = this.#clock.nowMs();
     const { turn } = this.#known;
     let decision: Decision;
     // The same as `decided`, but without another function call: nearly all calls take this path.
     try {
-      if (fromStock) decision = await this.#permits.take(ask, signal, budget);
+      if (fromStock) decision = await this.#permits.take(request, signal, budget);
       else {
         const extras =
           signal === undefined && budget === undefined ? undefined : { signal, budget };
-        const reply = await this.#calls.send(call, extras, askedAtMs);
-        decision = replies.decisionOf(reply, ask);
-        this.#known.note(ask, decision, turn);
-        if (asked !== undefined) denials?.put(call, decision, asked);
+        const reply = await this.#calls.send(call, extras, startedAtMs);
+        decision = replies.decisionOf(reply, request);
+        this.#known.note(request, decision, turn);
+        if (moment !== undefined) denials?.put(call, decision, moment);
       }
     } catch (error) {
-      decision = decider.without([ask], error, { isPeek: false, isKnown: true, askedAtMs });
+      decision = decider.without([request], error, { isPeek: false, isKnown: true, startedAtMs });
     }
-    return decider.counted(decision, ask, askedAtMs);
+    return decider.counted(decision, request, startedAtMs);
   }
 
   /** Returns the decision that `check` would make. Takes nothing. */
   async peek(rule: Rule, subject: Subject, options: PeekOptions = {}): Promise<Decision> {
-    const ask = this.#builder.one(rule, subject, options, TYPES.peek);
-    const call = words.single('peek', ask);
-    return this.#decider.single('peek', ask, call, { signal: options.signal });
+    const request = this.#builder.one(rule, subject, options, TYPES.peek);
+    const call = words.single('peek', request);
+    return this.#decider.single('peek', request, call, { signal: options.signal });
   }
 
   /**
    * Gives units back, up to the full allowance.
    *
-   * @throws UnavailableError without an answer. The refund may have been applied, so do not repeat
+   * @throws UnavailableError without a reply. The refund may have been applied, so do not repeat
    * the call.
    */
   async refund(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
-    const ask = this.#builder.one(rule, subject, options, TYPES.call);
-    return this.#changing.settle('refund', ask, options.signal);
+    const request = this.#builder.one(rule, subject, options, TYPES.call);
+    return this.#changing.settle('refund', request, options.signal);
   }
 
   /** Takes a cost even if fewer units are left, as a debt. Throws as `refund` does. */
   async charge(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
-    const ask = this.#builder.one(rule, subject, options, TYPES.call);
-    return this.#changing.settle('charge', ask, options.signal);
+    const request = this.#builder.one(rule, subject, options, TYPES.call);
+    return this.#changing.settle('charge', request, options.signal);
   }
 
   /** Deletes the state of a subject under a rule. Returns true if there was one. */
@@ -212,11 +212,11 @@ export class Limiter {
     subject: Subject,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
-    const ask = this.#builder.one(rule, subject, options, TYPES.key);
-    this.#decider.forgetLocal(ask);
-    const reply = await this.#changing.send(ask, words.forget(ask.key), options.signal);
+    const request = this.#builder.one(rule, subject, options, TYPES.key);
+    this.#decider.forgetLocal(request);
+    const reply = await this.#changing.send(request, words.forget(request.key), options.signal);
     // Forget again, because calls may have been decided here in the meantime.
-    this.#decider.forgetLocal(ask);
+    this.#decider.forgetLocal(request);
     return replies.replyInteger(reply) > 0;
   }
 
@@ -225,7 +225,7 @@ export class Limiter {
    * `forget` ends it.
    *
    * @param duration 1 ms to 366 days.
-   * @throws UnavailableError without an answer.
+   * @throws UnavailableError without a reply.
    */
   async block(
     rule: Rule,
@@ -233,8 +233,8 @@ export class Limiter {
     duration: Duration,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<void> {
-    const ask = this.#builder.one(rule, subject, options, TYPES.key);
-    await this.#changing.send(ask, words.block(ask.key, duration), options.signal);
+    const request = this.#builder.one(rule, subject, options, TYPES.key);
+    await this.#changing.send(request, words.block(request.key, duration), options.signal);
   }
 
   /**
@@ -242,24 +242,30 @@ export class Limiter {
    * caller ends the leases and reservations among them; `admit` does that by itself.
    */
   async checkAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
-    const asks = this.#builder.all(items, options);
-    const call = words.all(asks);
-    const isHeld = asks.some(words.isHeld);
+    const requests = this.#builder.all(items, options);
+    const call = words.all(requests);
+    const isHeld = requests.some(words.isHeld);
     const denials = isHeld ? undefined : this.#denials;
     const denied = denials?.get(call);
-    if (denied !== undefined) return this.#decider.counted(denied, asks, undefined);
+    if (denied !== undefined) return this.#decider.counted(denied, requests, undefined);
     const { signal } = options;
-    if (!isHeld) return this.#decider.several('check', asks, call, { signal }, denials);
-    return this.#ending.abandoning(asks, false, (onLate) =>
-      this.#decider.several('check', asks, call, { signal, onLate }, undefined),
+    if (!isHeld) return this.#decider.several('check', requests, call, { signal }, denials);
+    return this.#ending.abandoning(requests, false, (onLate) =>
+      this.#decider.several('check', requests, call, { signal, onLate }, undefined),
     );
   }
 
   /** Returns the decision that `checkAll` would make. Takes nothing. */
   async peekAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
-    const asks = this.#builder.all(items, options);
+    const requests = this.#builder.all(items, options);
     const { signal } = options;
-    return this.#decider.several('peek', asks, words.all(asks, true), { signal }, undefined);
+    return this.#decider.several(
+      'peek',
+      requests,
+      words.all(requests, true),
+      { signal },
+      undefined,
+    );
   }
 
   /**
@@ -273,14 +279,14 @@ export class Limiter {
     checkOptions(options, TYPES.several);
     const { id = randomUUID(), tag, signal } = options;
     words.checkAdmissionId(id);
-    const asks = this.#builder.all(items, { tag, id });
-    const call = { ...words.all(asks), asks: undefined };
-    const askedAtMs = this.#clock.nowMs();
-    const decision = await this.#ending.abandoning(asks, true, (onLate) =>
-      this.#decider.several('check', asks, call, { signal, onLate }, undefined),
+    const requests = this.#builder.all(items, { tag, id });
+    const call = { ...words.all(requests), requests: undefined };
+    const startedAtMs = this.#clock.nowMs();
+    const decision = await this.#ending.abandoning(requests, true, (onLate) =>
+      this.#decider.several('check', requests, call, { signal, onLate }, undefined),
     );
     if (!decision.allowed) throw new DeniedError(decision);
-    return this.#holding.admission(asks, decision, id, askedAtMs);
+    return this.#holding.admission(requests, decision, id, startedAtMs);
   }
 
   /**
@@ -303,7 +309,7 @@ export class Limiter {
     items: readonly Item[],
     options: Omit<SeveralOptions, 'tag' | 'id'> = {},
   ): Promise<Decision> {
-    return checkedEach(
+    return checkEach(
       this.#within(),
       this.#builder.all(items, options, TYPES.signal),
       options.signal,
@@ -328,8 +334,8 @@ export class Limiter {
       check: (rule: Rule, subject: Subject, options: CheckOptions) =>
         this.#check(rule, subject, options, budget),
       refund: async (rule: Rule, subject: Subject, options: CallOptions) => {
-        const ask = this.#builder.one(rule, subject, options, TYPES.call);
-        return this.#changing.settle('refund', ask, options.signal, budget);
+        const request = this.#builder.one(rule, subject, options, TYPES.call);
+        return this.#changing.settle('refund', request, options.signal, budget);
       },
     };
   }
@@ -345,14 +351,14 @@ export class Limiter {
   async lease(rule: Rule, subject: Subject, options: SeveralOptions = {}): Promise<Lease> {
     if (rule?.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');
     const { id = randomUUID(), signal } = options;
-    const ask = { ...this.#builder.one(rule, subject, options, TYPES.several), id };
-    const call = words.single('check', ask);
-    const askedAtMs = this.#clock.nowMs();
-    const decision = await this.#ending.abandoning([ask], false, (onLate) =>
-      this.#decider.single('lease', ask, call, { signal, onLate }),
+    const request = { ...this.#builder.one(rule, subject, options, TYPES.several), id };
+    const call = words.single('check', request);
+    const startedAtMs = this.#clock.nowMs();
+    const decision = await this.#ending.abandoning([request], false, (onLate) =>
+      this.#decider.single('lease', request, call, { signal, onLate }),
     );
     if (!decision.allowed) throw new DeniedError(decision);
-    return this.#holding.lease(ask, decision, askedAtMs);
+    return this.#holding.lease(request, decision, startedAtMs);
   }
 
   /** @internal Returns the leases that a `checkAll` with this `id` took. For the middleware. */
@@ -375,24 +381,24 @@ export class Limiter {
   }
 
   /**
-   * Checks, at startup, that the server answers, and returns the back end in use. Waits for a
-   * connection and the answer for 5 s, or `timeoutMs` if that is longer. A refused connection ends
+   * Checks, at startup, that the server replies, and returns the back end in use. Waits for a
+   * connection and the reply for 5 s, or `timeoutMs` if that is longer. A refused connection ends
    * it at once.
    *
    * @throws CommandRejectedError if there is no back end or the user may not call it;
-   * UnavailableError if the server gives no answer. Its text says how far the call came.
+   * UnavailableError if the server does not reply. Its text says how far the call came.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
     checkOptions(options, TYPES.signal);
     const key = this.#keys.key('ready', 'ready');
     await this.#decider.ready(key, this.#timeoutMs, options.signal);
-    return this.#backends.answering;
+    return this.#backends.current;
   }
 
   /**
    * Ends the leases and admissions that last, refunds the prefetched permits that were not used,
    * and waits for the calls that were sent, for at most `timeoutMs`. Later calls throw a
-   * ClosedError, as do those in line. Closes the client only if `fromUrl` made it. A second call
+   * ClosedError, as do those in line. Closes the client only if `fromUrl` created it. A second call
    * waits for the first.
    */
   async close(options: Record<never, never> = {}): Promise<void> {
@@ -414,7 +420,7 @@ export class Limiter {
     this.#backends.close();
     this.#own?.close();
     this.#calls.end();
-    // What had no answer has an error now, and is counted.
+    // Calls without a reply have an error now, and are counted.
     await this.#ending.settled();
     this.#decider.close();
   }

@@ -24,7 +24,7 @@ const known = new WeakMap<Registry<RegistryContentType>, Metrics>();
 /**
  * Adds the limiter to the metrics of the registry, which it registers at the first call. Counts
  * checks and leases; charges, refunds and peeks only if the server rejects them. Of several rules
- * in one call, that of the deciding rule is counted. The names of at most 100 rules are shown, the
+ * in one call, that of the deciding rule is counted. At most 100 rules have their own label, the
  * others together as `(other)`; keys and subjects never.
  *
  * @param registry Default: the global one of `prom-client`.
@@ -33,13 +33,13 @@ export function metrics(
   limiter: Limiter,
   registry: Registry<RegistryContentType> = register,
 ): void {
-  let shown = known.get(registry);
+  let entry = known.get(registry);
   // The application may have cleared the registry.
-  if (shown === undefined || registry.getSingleMetric(CHECKS) === undefined) {
-    shown = new Metrics(registry);
-    known.set(registry, shown);
+  if (entry === undefined || registry.getSingleMetric(CHECKS) === undefined) {
+    entry = new Metrics(registry);
+    known.set(registry, entry);
   }
-  shown.add(limiter);
+  entry.add(limiter);
 }
 
 class Metrics {
@@ -90,22 +90,22 @@ class Metrics {
     const alive = this.#limiters.filter((ref) => ref.deref() !== undefined);
     if (alive.some((ref) => ref.deref() === limiter)) return;
     this.#limiters = [...alive, new WeakRef(limiter)];
-    limiter.onDecision((event) => this.#told(event));
+    limiter.onDecision((event) => this.#record(event));
   }
 
-  #told({ kind, rule, decision, latencyMs }: DecisionEvent): void {
+  #record({ kind, rule, decision, latencyMs }: DecisionEvent): void {
     const open = this.#limiters.map((ref) => ref.deref()?.openBreakers ?? 0);
     this.#open.set(open.reduce((sum, breakers) => sum + breakers, 0));
-    const name = this.#shown(rule.name);
+    const name = this.#label(rule.name);
     if (kind === 'rejected') {
       this.#checks.inc({ rule: name, outcome: 'rejected', source: 'server' });
       // An end of an admission that failed has no decision.
     } else if ((kind === 'check' || kind === 'lease') && decision !== undefined) {
-      this.#decided(name, decision, latencyMs / 1000);
+      this.#recordDecision(name, decision, latencyMs / 1000);
     }
   }
 
-  #decided(rule: string, decision: Decision, latencyS: number): void {
+  #recordDecision(rule: string, decision: Decision, latencyS: number): void {
     const { allowed, banned, source, degraded, reason = '' } = decision;
     const denied = banned ? 'banned' : 'denied';
     this.#checks.inc({ rule, outcome: allowed ? 'allowed' : denied, source });
@@ -116,12 +116,12 @@ class Metrics {
     }
     for (const row of decision.rows.length > 0 ? decision.rows : [decision]) {
       if (row.source !== 'server' || row.limit === 0) continue;
-      this.#ratio.observe({ rule: this.#shown(row.rule) }, row.remaining / row.limit);
+      this.#ratio.observe({ rule: this.#label(row.rule) }, row.remaining / row.limit);
     }
   }
 
-  /** Returns the name of the rule, or that of the others if enough rules have been seen. */
-  #shown(rule: string): string {
+  /** Returns the name of the rule, or that of the others if there are enough rules. */
+  #label(rule: string): string {
     if (this.#rules.size < RULES_MAX) this.#rules.add(rule);
     return this.#rules.has(rule) ? rule : OTHER;
   }

@@ -73,7 +73,7 @@ function settled(): Promise<void> {
 }
 
 /** A call under one rule. */
-interface Asked {
+interface FakeRequest {
   readonly rule: Rule;
   readonly key: string;
   readonly isWhole: true;
@@ -94,7 +94,7 @@ const KINDS: Partial<Record<string, RuleKind>> = {
 };
 
 /**
- * A fake server. It answers at once, hangs or fails, as the test chooses. Of a sliding log above
+ * A fake server. It replies at once, hangs or fails, as the test chooses. Of a sliding log above
  * 1,000 units it counts in 1,000 parts of the window.
  */
 export class FakeServer implements Connection {
@@ -178,23 +178,23 @@ export class FakeServer implements Connection {
       case 'RL.PEEKALL':
         return this.#all(args, command === 'RL.PEEKALL');
       case 'RL.PEEK':
-        return this.#one(this.#asked(key, words), true);
+        return this.#one(this.#read(key, words), true);
       case 'RL.REFUND':
       case 'RL.CHARGE':
-        return this.#settle(this.#asked(key, words), command === 'RL.CHARGE');
+        return this.#settle(this.#read(key, words), command === 'RL.CHARGE');
       default:
-        return this.#one(this.#asked(key, [command.slice(3), ...words]), false);
+        return this.#one(this.#read(key, [command.slice(3), ...words]), false);
     }
   }
 
   #forget(key: string): boolean {
     const isBanned = (this.#bans.get(key) ?? 0) > this.clock.nowMs();
     this.#bans.delete(key);
-    return this.#limiter.forget({ key } as Asked) || isBanned;
+    return this.#limiter.forget({ key } as FakeRequest) || isBanned;
   }
 
   /** Reads the words of a call; undefined if the fake does not compute its rule. */
-  #asked(key: string, words: readonly string[]): Asked | undefined {
+  #read(key: string, words: readonly string[]): FakeRequest | undefined {
     const rest: string[] = [];
     let [cost, partial, leave] = [1, false, undefined as Leave | undefined];
     const end = words.indexOf('DEFAULT');
@@ -215,7 +215,7 @@ export class FakeServer implements Connection {
   }
 
   /** Returns the denial of a banned key, or undefined. */
-  #banned({ rule, key, cost, partial, leave }: Asked): Decision | undefined {
+  #banned({ rule, key, cost, partial, leave }: FakeRequest): Decision | undefined {
     const { limit } = rule;
     const leftMs = Math.ceil((this.#bans.get(key) ?? 0) - this.clock.nowMs());
     if (leftMs <= 0) return undefined;
@@ -231,44 +231,44 @@ export class FakeServer implements Connection {
     });
   }
 
-  #one(asked: Asked | undefined, isPeek: boolean): number[] | undefined {
-    if (asked === undefined) return undefined;
-    const decide = () => this.#limiter.decide([asked], undefined, isPeek ? 'peek' : 'take')[0];
-    return rowOf(this.#banned(asked) ?? (decide() as Decision), asked);
+  #one(request: FakeRequest | undefined, isPeek: boolean): number[] | undefined {
+    if (request === undefined) return undefined;
+    const decide = () => this.#limiter.decide([request], undefined, isPeek ? 'peek' : 'take')[0];
+    return rowOf(this.#banned(request) ?? (decide() as Decision), request);
   }
 
-  #settle(asked: Asked | undefined, isCharge: boolean): number[] | undefined {
-    if (asked === undefined) return undefined;
-    const banned = this.#banned({ ...asked, cost: 0 });
-    if (banned === undefined && !isCharge) this.#limiter.refund(asked);
-    const charged = isCharge ? asked : { ...asked, cost: 0 };
+  #settle(request: FakeRequest | undefined, isCharge: boolean): number[] | undefined {
+    if (request === undefined) return undefined;
+    const banned = this.#banned({ ...request, cost: 0 });
+    if (banned === undefined && !isCharge) this.#limiter.refund(request);
+    const charged = isCharge ? request : { ...request, cost: 0 };
     return fiveOf(banned ?? this.#limiter.charge(charged));
   }
 
   #all(args: readonly string[], isPeek: boolean): unknown {
-    const asks: Asked[] = [];
+    const requests: FakeRequest[] = [];
     for (let at = 0; at < args.length; at += 2) {
-      const asked = this.#asked(args[at] as string, (args[at + 1] as string).split(' '));
-      if (asked === undefined) return undefined;
-      asks.push(asked);
+      const request = this.#read(args[at] as string, (args[at + 1] as string).split(' '));
+      if (request === undefined) return undefined;
+      requests.push(request);
     }
-    const bans = asks.map((asked) => this.#banned(asked));
+    const bans = requests.map((request) => this.#banned(request));
     const isBanned = bans.some((ban) => ban !== undefined);
     const decided = this.#limiter.decide(
-      asks,
+      requests,
       undefined,
       isBanned ? 'deny' : isPeek ? 'peek' : 'take',
     );
     const rows = decided.map((row, at) => bans[at] ?? row);
     const whole = combined(
       rows,
-      asks.map(({ cost }) => cost),
+      requests.map(({ cost }) => cost),
     );
-    const shown = rows.map((row, at) => {
+    const replies = rows.map((row, at) => {
       const there = whole.allowed || !row.allowed ? row : { ...row.fields(), retryAfterMs: 0 };
-      return rowOf(there, asks[at] as Asked);
+      return rowOf(there, requests[at] as FakeRequest);
     });
-    return [...fiveOf(whole), whole.deciding + 1, ...shown];
+    return [...fiveOf(whole), whole.deciding + 1, ...replies];
   }
 }
 
@@ -282,16 +282,16 @@ function msOf(duration: string): number {
   return Number(microseconds('duration', duration)) / 1000;
 }
 
-type Shown = Pick<Decision, 'allowed' | 'limit' | 'remaining' | 'retryAfterMs' | 'resetAfterMs'>;
+type Fields = Pick<Decision, 'allowed' | 'limit' | 'remaining' | 'retryAfterMs' | 'resetAfterMs'>;
 
 /** Returns the five integers of a reply. */
-function fiveOf({ allowed, limit, remaining, retryAfterMs, resetAfterMs }: Shown): number[] {
+function fiveOf({ allowed, limit, remaining, retryAfterMs, resetAfterMs }: Fields): number[] {
   const waitMs = retryAfterMs === NEVER_MS ? -1 : retryAfterMs;
   return [allowed ? 1 : 0, limit, remaining, waitMs, resetAfterMs];
 }
 
 /** Returns the integers of a decision under one rule. */
-function rowOf(row: Shown & { granted?: number }, { partial, isByPolicy }: Asked): number[] {
+function rowOf(row: Fields & { granted?: number }, { partial, isByPolicy }: FakeRequest): number[] {
   const [allowed, ...rest] = fiveOf(row) as [number, number, number, number, number];
   const taken = allowed === 1 && partial ? (row.granted ?? 1) : allowed;
   return [taken, ...rest, ...(isByPolicy ? [taken, rest[2]] : [])];

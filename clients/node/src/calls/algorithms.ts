@@ -57,7 +57,7 @@ export class Algorithm<State = unknown> {
     const after = allowed && cost > 0 ? math.add(now, cost, at) : now;
     const retryAfterMs = allowed ? (math.turnMs?.(now) ?? 0) : waitMs;
     return {
-      ...this.#shown(after, at),
+      ...this.#describe(after, at),
       allowed,
       retryAfterMs,
       state: after === now ? undefined : after,
@@ -72,7 +72,12 @@ export class Algorithm<State = unknown> {
     const now = this.math.now(state, at);
     const after = cost > 0 ? this.math.add(now, cost, at) : now;
     const retryAfterMs = this.math.waitMs(after, 0, at);
-    return { ...this.#shown(after, at), allowed: retryAfterMs === 0, retryAfterMs, state: after };
+    return {
+      ...this.#describe(after, at),
+      allowed: retryAfterMs === 0,
+      retryAfterMs,
+      state: after,
+    };
   }
 
   /** Gives units back. Returns undefined if no units are in use any more. */
@@ -85,7 +90,7 @@ export class Algorithm<State = unknown> {
     return this.math.until?.(resetUs, at);
   }
 
-  #shown(after: State, at: bigint) {
+  #describe(after: State, at: bigint) {
     const remaining = Math.max(0, this.math.remaining(after, at));
     return { limit: this.limit, remaining, resetAfterMs: this.math.resetMs(after, at) };
   }

@@ -4,7 +4,7 @@ import { ClosedError, InvalidArgumentError } from '../rules/errors.js';
 import { type Item, isRule, type OnError, type Rule } from '../rules/forms.js';
 import { type Keys, type Subject, textOf } from '../rules/keys.js';
 import { type PeekOptions, type SeveralOptions, TYPES } from '../rules/options.js';
-import type { Ask } from '../wire/words.js';
+import type { RuleRequest } from '../wire/words.js';
 import { assertLocal } from './fallback.js';
 
 export function checkRule(rule: Rule): void {
@@ -39,13 +39,17 @@ export class Builder {
   }
 
   /** @param types The types of the options of the method, which are validated. */
-  one(rule: Rule, subject: Subject, options: PeekOptions, types: Types): Ask {
+  one(rule: Rule, subject: Subject, options: PeekOptions, types: Types): RuleRequest {
     checkOptions(options, types);
     const { cost, leave, tag } = options;
     return { rule, key: this.keyOf(rule, subject, tag), subject: textOf(subject), cost, leave };
   }
 
-  all(items: readonly Item[], options: SeveralOptions, types: Types = TYPES.several): Ask[] {
+  all(
+    items: readonly Item[],
+    options: SeveralOptions,
+    types: Types = TYPES.several,
+  ): RuleRequest[] {
     checkOptions(options, types);
     const { tag, id } = options;
     if (!Array.isArray(items)) throw new InvalidArgumentError('items', 'an array of items');

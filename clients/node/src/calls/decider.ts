@@ -1,4 +1,4 @@
-/** Makes the decisions of a limiter: counts them, reports them, and decides without an answer. */
+/** Makes the decisions of a limiter: counts them, reports them, and decides without the server. */
 import type { Clock } from '../rules/clock.js';
 import type { Decision } from '../rules/decision.js';
 import {
@@ -11,11 +11,11 @@ import type { OnError } from '../rules/forms.js';
 import type { Keys } from '../rules/keys.js';
 import type { OnDecision } from '../rules/options.js';
 import { allDecisionOf, countedOf, decisionOf, type Hit, tooManyOf } from '../wire/replies.js';
-import { type Ask, type Call, hitCall, isHeld, probe } from '../wire/words.js';
+import { type Call, hitCall, isHeld, probe, type RuleRequest } from '../wire/words.js';
 import type { DenialCache, KnownDenials } from './denials.js';
 import { ErrorLog, Hooks } from './events.js';
-import { isLocal, withoutAnswer } from './fallback.js';
-import { type LocalAsk, LocalLimiter } from './local.js';
+import { isLocal, withoutReply } from './fallback.js';
+import { LocalLimiter, type LocalRequest } from './local.js';
 import type { Calls, Extras } from './steps.js';
 
 /** The shortest time of `ready`, in ms. */
@@ -28,12 +28,12 @@ interface DeciderOptions {
   readonly onDecision: OnDecision | undefined;
 }
 
-/** The terms on which a call is decided without an answer. */
+/** The terms on which a call is decided without the server. */
 interface Terms {
   readonly isPeek: boolean;
   /** True if known denials may decide it. */
   readonly isKnown: boolean;
-  readonly askedAtMs: number;
+  readonly startedAtMs: number;
 }
 
 export class Decider {
@@ -57,39 +57,44 @@ export class Decider {
   }
 
   /** Sends a call that `onError` does not decide. Throws its error, and counts a rejection. */
-  async answer(call: Call, extras: Extras, asks: readonly Ask[] = []): Promise<unknown> {
-    const askedAtMs = this.clock.nowMs();
+  async send(call: Call, extras: Extras, requests: readonly RuleRequest[] = []): Promise<unknown> {
+    const startedAtMs = this.clock.nowMs();
     try {
       return await this.calls.send(call, extras);
     } catch (error) {
-      this.noteRejection(asks, error, askedAtMs);
+      this.noteRejection(requests, error, startedAtMs);
       throw error;
     }
   }
 
-  /** Decides a call, by `onError` if there is no answer. Counts it and calls the hook. */
+  /** Decides a call, by `onError` if there is no reply. Counts it and calls the hook. */
   async decided(
     kind: 'check' | 'peek' | 'lease',
-    asks: readonly Ask[],
+    requests: readonly RuleRequest[],
     isKnown: boolean,
     decide: () => Promise<Decision>,
   ): Promise<Decision> {
-    const askedAtMs = this.clock.nowMs();
+    const startedAtMs = this.clock.nowMs();
     let decision: Decision;
     try {
       decision = await decide();
     } catch (error) {
-      decision = this.without(asks, error, { isPeek: kind === 'peek', isKnown, askedAtMs });
+      decision = this.without(requests, error, { isPeek: kind === 'peek', isKnown, startedAtMs });
     }
-    return this.counted(decision, asks, askedAtMs, kind);
+    return this.counted(decision, requests, startedAtMs, kind);
   }
 
   /** Decides a call under one rule, as `decided` does. */
-  single(kind: 'peek' | 'lease', ask: Ask, call: Call, extras: Extras): Promise<Decision> {
-    return this.decided(kind, [ask], kind === 'peek', async () => {
+  single(
+    kind: 'peek' | 'lease',
+    request: RuleRequest,
+    call: Call,
+    extras: Extras,
+  ): Promise<Decision> {
+    return this.decided(kind, [request], kind === 'peek', async () => {
       const { turn } = this.known;
-      const decision = decisionOf(await this.calls.send(call, extras), ask);
-      this.known.note(ask, decision, turn);
+      const decision = decisionOf(await this.calls.send(call, extras), request);
+      this.known.note(request, decision, turn);
       return decision;
     });
   }
@@ -97,47 +102,47 @@ export class Decider {
   /** Decides a call of several items, as `decided` does. A server with too many calls denies it. */
   several(
     kind: 'check' | 'peek',
-    asks: readonly Ask[],
+    requests: readonly RuleRequest[],
     call: Call,
     extras: Extras,
     denials: DenialCache | undefined,
   ): Promise<Decision> {
-    const isKnown = call.asks !== undefined;
-    return this.decided(kind, asks, isKnown, async () => {
-      const asked = denials?.asked();
+    const isKnown = call.requests !== undefined;
+    return this.decided(kind, requests, isKnown, async () => {
+      const moment = denials?.moment();
       const { turn } = this.known;
       try {
         const reply = await this.calls.send(call, extras);
-        const decision = allDecisionOf(reply, asks);
-        if (isKnown) this.known.noteAll(asks, decision, turn);
-        if (asked !== undefined) denials?.put(call, decision, asked);
+        const decision = allDecisionOf(reply, requests);
+        if (isKnown) this.known.noteAll(requests, decision, turn);
+        if (moment !== undefined) denials?.put(call, decision, moment);
         return decision;
       } catch (error) {
-        const denial = tooManyOf(error, asks);
+        const denial = tooManyOf(error, requests);
         if (denial === undefined) throw error;
         return denial;
       }
     });
   }
 
-  /** Counts a hit of a fixed window, also above its limit. Without an answer decides as `check`. */
-  async hit(ask: Ask): Promise<Hit> {
+  /** Counts a hit of a fixed window, also above its limit. Without a reply, decides as `check`. */
+  async hit(request: RuleRequest): Promise<Hit> {
     let hits: number | undefined;
-    const decision = await this.decided('check', [ask], true, async () => {
+    const decision = await this.decided('check', [request], true, async () => {
       const { turn } = this.known;
-      const counted = countedOf(await this.calls.send(hitCall(ask)), ask.rule);
+      const counted = countedOf(await this.calls.send(hitCall(request)), request.rule);
       hits = counted.hits;
-      this.known.note(ask, counted.decision, turn);
+      this.known.note(request, counted.decision, turn);
       return counted.decision;
     });
     return { decision, hits };
   }
 
-  /** @param askedAtMs Undefined if no call was sent. */
+  /** @param startedAtMs Undefined if no call was sent. */
   counted(
     decision: Decision,
-    asked: Ask | readonly Ask[],
-    askedAtMs: number | undefined,
+    called: RuleRequest | readonly RuleRequest[],
+    startedAtMs: number | undefined,
     kind: 'check' | 'peek' | 'lease' = 'check',
   ): Decision {
     if (kind !== 'peek') {
@@ -146,73 +151,81 @@ export class Decider {
       else if (decision.source === 'local') this.counters.local += 1;
     }
     if (this.hooks.isEmpty) return decision;
-    const asks = 'rule' in asked ? [asked] : asked;
-    this.hooks.tell({ kind, decision, asks, askedAtMs });
+    const requests = 'rule' in called ? [called] : called;
+    this.hooks.report({ kind, decision, requests, startedAtMs });
     return decision;
   }
 
   /**
    * Decides by a known denial or by `onError` if the server was unavailable. Throws other errors.
    */
-  without(asks: readonly Ask[], error: unknown, { isPeek, isKnown, askedAtMs }: Terms): Decision {
-    this.noteRejection(asks, error, askedAtMs);
+  without(
+    requests: readonly RuleRequest[],
+    error: unknown,
+    { isPeek, isKnown, startedAtMs }: Terms,
+  ): Decision {
+    this.noteRejection(requests, error, startedAtMs);
     if (!(error instanceof UnavailableError)) throw error;
     this.#log?.add(error.reason);
-    const denial = isKnown ? this.known.unanswered(asks, error) : undefined;
+    const denial = isKnown ? this.known.withoutReply(requests, error) : undefined;
     if (denial !== undefined) return denial;
     const isOverloaded = error.reason === 'overloaded';
-    const asked = asks.map((ask) => this.#asked(ask, isKnown, isOverloaded));
-    const onErrors = asked.map((ask) => (ask.isWhole ? 'local' : this.#onError(ask)));
+    const locals = requests.map((request) => this.#localRequest(request, isKnown, isOverloaded));
+    const onErrors = locals.map((request) => (request.isWhole ? 'local' : this.#onError(request)));
     const retryAfterMs = this.options.breakerPauseMs;
-    return withoutAnswer({ asks: asked, onErrors, error, peek: isPeek, retryAfterMs }, this.#local);
+    return withoutReply(
+      { requests: locals, onErrors, error, peek: isPeek, retryAfterMs },
+      this.#local,
+    );
   }
 
-  #onError({ rule }: Pick<Ask, 'rule'>): OnError {
+  #onError({ rule }: Pick<RuleRequest, 'rule'>): OnError {
     return rule.onError ?? this.options.onError;
   }
 
   /**
-   * Returns what is asked; for the whole limit if it would be allowed, although the server has
-   * denied the key before or has too many calls.
+   * Returns the request; for the whole limit if it would be allowed, although the server has denied
+   * the key before or has too many calls.
    */
-  #asked(ask: Ask, isKnown: boolean, isOverloaded: boolean): LocalAsk {
-    if (this.#onError(ask) !== 'allow' || !isLocal(ask.rule) || isHeld(ask)) return ask;
-    const isOver = isKnown && this.known.isOver(ask);
-    if (!isOver && !isOverloaded) return ask;
-    const whole = { ...ask, isWhole: true };
-    const fullAtMs = isOver ? this.known.beginsLocally(ask.key) : undefined;
+  #localRequest(request: RuleRequest, isKnown: boolean, isOverloaded: boolean): LocalRequest {
+    if (this.#onError(request) !== 'allow' || !isLocal(request.rule) || isHeld(request))
+      return request;
+    const isOver = isKnown && this.known.isOver(request);
+    if (!isOver && !isOverloaded) return request;
+    const whole = { ...request, isWhole: true };
+    const fullAtMs = isOver ? this.known.beginsLocally(request.key) : undefined;
     if (fullAtMs !== undefined) this.#local.begin(whole, fullAtMs);
     return whole;
   }
 
-  /** Gives units back that this process granted, without an answer for this reason. */
-  refundLocal(ask: Ask, reason: UnavailableReason | undefined): void {
-    this.#local.refund(this.#asked(ask, true, reason === 'overloaded'));
+  /** Gives units back that this process granted, because there was no reply for this reason. */
+  refundLocal(request: RuleRequest, reason: UnavailableReason | undefined): void {
+    this.#local.refund(this.#localRequest(request, true, reason === 'overloaded'));
   }
 
-  /** Forgets what this process counted for a key without an answer. */
-  forgetLocal(ask: Ask): void {
-    this.#local.forget(ask);
+  /** Forgets what this process counted for a key without the server. */
+  forgetLocal(request: RuleRequest): void {
+    this.#local.forget(request);
   }
 
-  /** Logs the rest of what is to be logged. */
+  /** Logs the rest of the warnings. */
   close(): void {
     this.#log?.close();
   }
 
   /** Counts and reports the error if the server refused the call. */
-  noteRejection(asks: readonly Ask[], error: unknown, askedAtMs: number): void {
+  noteRejection(requests: readonly RuleRequest[], error: unknown, startedAtMs: number): void {
     if (!(error instanceof CommandRejectedError)) return;
     this.counters.rejected += 1;
-    if (asks.length === 0) return;
-    this.hooks.tell({ kind: 'rejected', decision: undefined, error, asks, askedAtMs });
+    if (requests.length === 0) return;
+    this.hooks.report({ kind: 'rejected', decision: undefined, error, requests, startedAtMs });
   }
 
-  /** Returns once the server has answered a call of the key; see `Limiter.ready`. */
+  /** Returns once the server has replied to a call of the key; see `Limiter.ready`. */
   async ready(key: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {
     const patienceMs = Math.max(READY_MIN_MS, timeoutMs);
     try {
-      await this.answer(probe(key), { signal, patienceMs });
+      await this.send(probe(key), { signal, patienceMs });
     } catch (error) {
       if (!mayHaveRun(error)) throw error;
       const { reason, message, cause } = error as UnavailableError;

@@ -7,12 +7,12 @@ import type { Clock } from '../rules/clock.js';
 import { Decision, NEVER_MS } from '../rules/decision.js';
 import { isSame } from '../rules/forms.js';
 import { allDecisionOf, decisionOf } from '../wire/replies.js';
-import { type Ask, type Call, isHeld } from '../wire/words.js';
+import { type Call, isHeld, type RuleRequest } from '../wire/words.js';
 
 /** The maximum number of keys for which a memory knows that they were forgotten. */
 const FORGOTTEN_MAX = 10_000;
 
-/** The keys that were forgotten lately: a denial that was asked for before that is not stored. */
+/** The keys that were forgotten lately: the denial of a call sent before that is not stored. */
 export class Forgotten {
   /** The turn at which a key was last forgotten. */
   readonly #turns = new Map<string, number>();
@@ -47,7 +47,7 @@ interface Held {
 }
 
 /** The moment before a call was sent. */
-export interface Asked {
+export interface Moment {
   readonly atMs: number;
   readonly turn: number;
 }
@@ -82,12 +82,12 @@ export class DenialCache {
   }
 
   /** Returns the moment for `put`. Called before the call is sent. */
-  asked(): Asked {
+  moment(): Moment {
     return { atMs: this.clock.nowMs(), turn: this.#forgotten.turn };
   }
 
   /** Stores a denial, unless one of its keys was forgotten after the call was sent. */
-  put(call: Call, decision: Decision, { atMs, turn }: Asked): void {
+  put(call: Call, decision: Decision, { atMs, turn }: Moment): void {
     if (decision.allowed || decision.source !== 'server' || decision.retryAfterMs <= 0) return;
     const { keys } = call;
     if (keys.some((key) => this.#forgotten.hasSince(key, turn))) return;
@@ -134,12 +134,12 @@ export function aged(decision: Decision, passedMs: number): Decision {
   });
 }
 
-/** A denial without an answer lasts at most this long after the server's, in ms. */
+/** Without a reply, a denial lasts at most this long after the server's, in ms. */
 const LONGEST_MS = 3_600_000;
 
 /** The server's last denial of a key. */
 interface Entry {
-  ask: Ask;
+  request: RuleRequest;
   /** The cost that was denied: 1 for a partial call, which would have taken one unit. */
   cost: number;
   row: Decision;
@@ -173,43 +173,44 @@ export class KnownDenials {
    *
    * @param turn The turn before the call was sent.
    */
-  note(ask: Ask, row: Decision, turn: number): void {
+  note(request: RuleRequest, row: Decision, turn: number): void {
     if (row.source !== 'server') return;
-    const { key, cost = 1, partial } = ask;
+    const { key, cost = 1, partial } = request;
     if (row.allowed) {
       const entry = this.#entries.size > 0 ? this.#entries.get(key) : undefined;
       const units = partial ? row.granted : cost;
-      if (entry && units >= entry.cost && hasSameWords(entry.ask, ask)) this.#entries.delete(key);
+      if (entry && units >= entry.cost && hasSameWords(entry.request, request))
+        this.#entries.delete(key);
       return;
     }
-    if (this.size === 0 || isHeld(ask) || this.#forgotten.hasSince(key, turn)) return;
+    if (this.size === 0 || isHeld(request) || this.#forgotten.hasSince(key, turn)) return;
     const units = partial ? 1 : cost;
     const readMs = this.clock.nowMs();
     const known = this.#entries.get(key);
     if (known === undefined) {
-      this.#entries.set(key, { ask, cost: units, row, readMs, isLocal: false });
+      this.#entries.set(key, { request, cost: units, row, readMs, isLocal: false });
       if (this.#entries.size > this.size) this.#evict();
       return;
     }
     // The denial of a larger cost says less.
-    if (known.cost < units && readMs < endOf(known) && hasSameWords(known.ask, ask)) return;
-    known.ask = ask;
+    if (known.cost < units && readMs < endOf(known) && hasSameWords(known.request, request)) return;
+    known.request = request;
     known.cost = units;
     known.row = row;
     known.readMs = readMs;
     known.isLocal = false;
   }
 
-  noteAll(asks: readonly Ask[], { rows }: Decision, turn: number): void {
-    for (const [at, row] of rows.entries()) this.note(asks[at] as Ask, row, turn);
+  noteAll(requests: readonly RuleRequest[], { rows }: Decision, turn: number): void {
+    for (const [at, row] of rows.entries()) this.note(requests[at] as RuleRequest, row, turn);
   }
 
   /** Notes a reply whose caller has gone. */
-  noteLate({ asks }: Call, reply: unknown, turn: number): void {
-    if (asks === undefined) return;
+  noteLate({ requests }: Call, reply: unknown, turn: number): void {
+    if (requests === undefined) return;
     try {
-      if ('rule' in asks) this.note(asks, decisionOf(reply, asks), turn);
-      else this.noteAll(asks, allDecisionOf(reply, asks), turn);
+      if ('rule' in requests) this.note(requests, decisionOf(reply, requests), turn);
+      else this.noteAll(requests, allDecisionOf(reply, requests), turn);
     } catch {
       // It is not a decision, and no caller waits for one.
     }
@@ -222,21 +223,21 @@ export class KnownDenials {
   }
 
   /** Returns the denial of a call that would have to wait, if the server's is young. */
-  young({ asks }: Call, nowMs: number): Decision | undefined {
-    if (asks === undefined || this.#entries.size === 0) return undefined;
-    return this.#denied('rule' in asks ? [asks] : asks, nowMs, this.youngMs, undefined);
+  young({ requests }: Call, nowMs: number): Decision | undefined {
+    if (requests === undefined || this.#entries.size === 0) return undefined;
+    return this.#denied('rule' in requests ? [requests] : requests, nowMs, this.youngMs, undefined);
   }
 
-  /** Returns the denial of a call that got no answer. */
-  unanswered(asks: readonly Ask[], error: Error): Decision | undefined {
+  /** Returns the denial of a call that got no reply. */
+  withoutReply(requests: readonly RuleRequest[], error: Error): Decision | undefined {
     if (this.#entries.size === 0) return undefined;
-    return this.#denied(asks, this.clock.nowMs(), LONGEST_MS, error);
+    return this.#denied(requests, this.clock.nowMs(), LONGEST_MS, error);
   }
 
   /** Returns true if the server's denial of the key is over, and this process keeps its limit. */
-  isOver(ask: Ask): boolean {
-    const entry = this.#entries.size > 0 ? this.#entries.get(ask.key) : undefined;
-    if (entry === undefined || !hasSameWords(entry.ask, ask)) return false;
+  isOver(request: RuleRequest): boolean {
+    const entry = this.#entries.size > 0 ? this.#entries.get(request.key) : undefined;
+    if (entry === undefined || !hasSameWords(entry.request, request)) return false;
     return this.clock.nowMs() >= Math.min(endOf(entry), entry.readMs + LONGEST_MS);
   }
 
@@ -249,13 +250,13 @@ export class KnownDenials {
   }
 
   #denied(
-    asks: readonly Ask[],
+    requests: readonly RuleRequest[],
     nowMs: number,
     longestMs: number,
     error: Error | undefined,
   ): Decision | undefined {
     let deciding = -1;
-    const denials = asks.map((ask) => this.#row(ask, nowMs, longestMs, error));
+    const denials = requests.map((request) => this.#row(request, nowMs, longestMs, error));
     for (const [at, row] of denials.entries()) {
       if (row === undefined) continue;
       if (deciding < 0 || row.retryAfterMs > (denials[deciding] as Decision).retryAfterMs) {
@@ -263,19 +264,24 @@ export class KnownDenials {
       }
     }
     const denial = denials[deciding];
-    if (denial === undefined || asks.length === 1) return denial;
-    const rows = denials.map((row, at) => row ?? unasked(asks[at] as Ask, error));
+    if (denial === undefined || requests.length === 1) return denial;
+    const rows = denials.map((row, at) => row ?? allowingRow(requests[at] as RuleRequest, error));
     return new Decision({ ...denial.fields(), rows, deciding });
   }
 
   /** Returns the denial by one entry, as it is now. */
-  #row(ask: Ask, nowMs: number, longestMs: number, error: Error | undefined): Decision | undefined {
-    const entry = this.#entries.get(ask.key);
+  #row(
+    request: RuleRequest,
+    nowMs: number,
+    longestMs: number,
+    error: Error | undefined,
+  ): Decision | undefined {
+    const entry = this.#entries.get(request.key);
     if (entry === undefined || nowMs >= Math.min(endOf(entry), entry.readMs + longestMs)) {
       return undefined;
     }
-    const cost = ask.partial ? 1 : (ask.cost ?? 1);
-    if (entry.cost > cost || !hasSameWords(entry.ask, ask)) return undefined;
+    const cost = request.partial ? 1 : (request.cost ?? 1);
+    if (entry.cost > cost || !hasSameWords(entry.request, request)) return undefined;
     const row = aged(entry.row, Math.floor(nowMs - entry.readMs));
     return error === undefined ? row : new Decision({ ...row.fields(), error });
   }
@@ -293,12 +299,12 @@ function endOf({ row, readMs }: Entry): number {
 }
 
 /** Returns true if two calls have the same words, costs apart. */
-function hasSameWords(one: Ask, other: Ask): boolean {
+function hasSameWords(one: RuleRequest, other: RuleRequest): boolean {
   return one.leave === other.leave && isSame(one.rule, other.rule) && !isHeld(other);
 }
 
 /** Returns the row of a rule that does not deny a call which another rule denies. */
-function unasked({ rule }: Ask, error: Error | undefined): Decision {
+function allowingRow({ rule }: RuleRequest, error: Error | undefined): Decision {
   const nothing = { remaining: 0, retryAfterMs: 0, resetAfterMs: 0, granted: 0 };
   return new Decision({
     allowed: true,

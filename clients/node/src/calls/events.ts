@@ -9,16 +9,16 @@ import {
 } from '../rules/errors.js';
 import type { Keys } from '../rules/keys.js';
 import type { DecisionEvent, DecisionKind, OnDecision } from '../rules/options.js';
-import type { Ask } from '../wire/words.js';
+import type { RuleRequest } from '../wire/words.js';
 
 /** The result of a call: its decision, or its error. */
-export interface Told {
+export interface Outcome {
   kind: DecisionKind;
   decision: Decision | undefined;
   error?: CommandRejectedError | UnavailableError;
-  asks: readonly Ask[];
+  requests: readonly RuleRequest[];
   /** Undefined if no call was sent. */
-  askedAtMs: number | undefined;
+  startedAtMs: number | undefined;
 }
 
 /** The hooks of a limiter. */
@@ -43,13 +43,14 @@ export class Hooks {
    * Calls each hook once, with the rule that decided. An error of a hook becomes a warning, and the
    * others are called all the same.
    */
-  tell(told: Told): void {
+  report(outcome: Outcome): void {
     if (this.isEmpty) return;
-    const { kind, decision, error, asks, askedAtMs } = told;
-    const { rule, subject = '' } = (asks[decision?.deciding ?? 0] ?? asks[0]) as Ask;
+    const { kind, decision, error, requests, startedAtMs } = outcome;
+    const { rule, subject = '' } = (requests[decision?.deciding ?? 0] ??
+      requests[0]) as RuleRequest;
     const keyHash = this.keys.keyHash(subject);
     const degraded = decision?.degraded ?? false;
-    const latencyMs = askedAtMs === undefined ? 0 : this.clock.nowMs() - askedAtMs;
+    const latencyMs = startedAtMs === undefined ? 0 : this.clock.nowMs() - startedAtMs;
     const event = Object.freeze({ kind, decision, rule, keyHash, latencyMs, degraded, error });
     for (const hook of this.#hooks) call(hook, event);
   }
@@ -97,7 +98,7 @@ export class ErrorLog {
 
   constructor(private readonly clock: Clock) {}
 
-  /** Counts a call that was decided without an answer. The first of a reason is logged at once. */
+  /** Counts a call that was decided without the server. The first of a reason is logged at once. */
   add(reason: UnavailableReason): void {
     const since = this.#since.get(reason);
     if (since === undefined) this.#write(reason, 1);

@@ -1,8 +1,8 @@
-/** Decides, by `onError`, the calls that the server did not answer. */
+/** Decides, by `onError`, the calls to which the server did not reply. */
 import { combined, Decision } from '../rules/decision.js';
 import { InvalidArgumentError, type UnavailableError } from '../rules/errors.js';
 import { LOCAL, type OnError, type Rule } from '../rules/forms.js';
-import type { LocalAsk, LocalLimiter } from './local.js';
+import type { LocalLimiter, LocalRequest } from './local.js';
 
 const BY_STRICTNESS: readonly OnError[] = ['allow', 'local', 'deny'];
 
@@ -25,9 +25,9 @@ export function strictest(all: readonly OnError[]): OnError {
   return BY_STRICTNESS[at] as OnError;
 }
 
-/** A call that got no answer from the server. */
-export interface Unanswered {
-  asks: readonly LocalAsk[];
+/** A call that got no reply from the server. */
+export interface Failed {
+  requests: readonly LocalRequest[];
   /** The `onError` of each rule, in the order of the rules. */
   onErrors: readonly OnError[];
   error: UnavailableError;
@@ -40,23 +40,23 @@ export interface Unanswered {
  * Decides each rule by its own `onError`. The strictest `onError` decides the call. If a rule
  * denies, no local rule takes anything.
  */
-export function withoutAnswer(
-  { asks, onErrors, error, peek, retryAfterMs }: Unanswered,
+export function withoutReply(
+  { requests, onErrors, error, peek, retryAfterMs }: Failed,
   local: LocalLimiter,
 ): Decision {
   const chosen = strictest(onErrors);
-  const locals = asks.filter((_, at) => onErrors[at] === 'local');
+  const locals = requests.filter((_, at) => onErrors[at] === 'local');
   const mode = chosen === 'deny' ? 'deny' : peek ? 'peek' : 'take';
   const here = local.decide(locals, error, mode);
-  const rows = asks.map((ask, at) => {
-    const row = here[locals.indexOf(ask)];
-    return row ?? withoutState(ask, onErrors[at] !== 'deny', error, retryAfterMs);
+  const rows = requests.map((request, at) => {
+    const row = here[locals.indexOf(request)];
+    return row ?? withoutState(request, onErrors[at] !== 'deny', error, retryAfterMs);
   });
-  if (asks.length === 1) return rows[0] as Decision;
-  const bound = asks.flatMap((_, at) => (onErrors[at] === chosen ? [at] : []));
+  if (requests.length === 1) return rows[0] as Decision;
+  const bound = requests.flatMap((_, at) => (onErrors[at] === chosen ? [at] : []));
   const whole = combined(
     bound.map((at) => rows[at] as Decision),
-    bound.map((at) => asks[at]?.cost ?? 1),
+    bound.map((at) => requests[at]?.cost ?? 1),
   );
   const deciding = bound[whole.deciding] as number;
   return new Decision({ ...whole.fields(), rows, deciding });
@@ -64,7 +64,7 @@ export function withoutAnswer(
 
 /** Returns the decision on a rule that has no state in this process. */
 function withoutState(
-  { rule }: LocalAsk,
+  { rule }: LocalRequest,
   allowed: boolean,
   error: UnavailableError,
   retryAfterMs: number,

@@ -11,7 +11,7 @@ const SUBJECTS_MAX = 10_000;
 const ENTRIES_MAX = 1000;
 
 /** A rule, its key, and the units that a call takes. */
-export interface LocalAsk {
+export interface LocalRequest {
   rule: Rule;
   key: string;
   /** True for the whole limit, in place of this process's share. */
@@ -25,7 +25,7 @@ export interface LocalAsk {
  * Returns the key of a state. A changed rule of the same name has another key, so it starts without
  * usage.
  */
-function keyOf({ rule: { words }, key, isWhole }: Pick<LocalAsk, 'rule' | 'key' | 'isWhole'>) {
+function keyOf({ rule: { words }, key, isWhole }: Pick<LocalRequest, 'rule' | 'key' | 'isWhole'>) {
   return `${isWhole ? 'whole' : 'share'} ${words.join(' ')} ${key}`;
 }
 
@@ -39,14 +39,14 @@ function granted(
   algorithm: Algorithm,
   state: unknown,
   nowUs: bigint,
-  { cost: asked = 1, partial = false, leave }: Pick<LocalAsk, 'cost' | 'partial' | 'leave'>,
+  { cost: wanted = 1, partial = false, leave }: Pick<LocalRequest, 'cost' | 'partial' | 'leave'>,
 ): Verdict<unknown> & { granted: number } {
   if (!partial && leave === undefined) {
-    return { ...algorithm.decide(state, nowUs, asked), granted: asked };
+    return { ...algorithm.decide(state, nowUs, wanted), granted: wanted };
   }
   const now = algorithm.decide(state, nowUs, 0);
   const left = unitsOf(leave, now.limit);
-  const cost = partial ? Math.min(asked, Math.max(1, now.remaining - left)) : asked;
+  const cost = partial ? Math.min(wanted, Math.max(1, now.remaining - left)) : wanted;
   const whole = algorithm.decide(state, nowUs, cost + left);
   const verdict = whole.allowed ? algorithm.decide(state, nowUs, cost) : whole;
   return { ...verdict, granted: cost };
@@ -65,7 +65,9 @@ export class LocalLimiter {
   /** @param stateKey Returns the name of the state of a rule and key. */
   constructor(
     private readonly clock: Clock,
-    private readonly stateKey: (ask: Pick<LocalAsk, 'rule' | 'key' | 'isWhole'>) => string = keyOf,
+    private readonly stateKey: (
+      request: Pick<LocalRequest, 'rule' | 'key' | 'isWhole'>,
+    ) => string = keyOf,
   ) {}
 
   get #nowUs(): bigint {
@@ -79,29 +81,34 @@ export class LocalLimiter {
    * @returns The decisions. If the call is denied, those that allow it show what is there.
    */
   decide(
-    asks: readonly LocalAsk[],
+    requests: readonly LocalRequest[],
     error: Error | undefined,
     mode: 'take' | 'peek' | 'deny',
   ): Decision[] {
-    const rows = this.#decide(asks, error, mode === 'take');
+    const rows = this.#decide(requests, error, mode === 'take');
     if (mode !== 'deny' && rows.every(({ allowed }) => allowed)) return rows;
-    const untouched = asks.map((ask) => ({ ...ask, cost: 0, partial: false, leave: 0 }));
+    const untouched = requests.map((request) => ({
+      ...request,
+      cost: 0,
+      partial: false,
+      leave: 0,
+    }));
     const there = this.#decide(untouched, error, false);
     return rows.map((row, at) => (row.allowed ? (there[at] as Decision) : row));
   }
 
-  #decide(asks: readonly LocalAsk[], error: Error | undefined, takes: boolean): Decision[] {
+  #decide(requests: readonly LocalRequest[], error: Error | undefined, takes: boolean): Decision[] {
     const nowUs = this.#nowUs;
-    const verdicts = asks.map((ask) => {
-      const share = ask.isWhole ? 1 : ask.rule.localShare;
-      const options = { ...ask, leave: shareOf(ask.leave, share) };
-      return granted(this.#algorithm(ask), this.#stateOf(ask), nowUs, options);
+    const verdicts = requests.map((request) => {
+      const share = request.isWhole ? 1 : request.rule.localShare;
+      const options = { ...request, leave: shareOf(request.leave, share) };
+      return granted(this.#algorithm(request), this.#stateOf(request), nowUs, options);
     });
     const allowed = verdicts.every((verdict) => verdict.allowed);
     return verdicts.map(({ state, ...verdict }, at) => {
-      const ask = asks[at] as LocalAsk;
-      const { rule, cost = 1, leave } = ask;
-      if (allowed && takes && state !== undefined) this.#keep(ask, state, nowUs);
+      const request = requests[at] as LocalRequest;
+      const { rule, cost = 1, leave } = request;
+      if (allowed && takes && state !== undefined) this.#keep(request, state, nowUs);
       const taken = verdict.allowed ? verdict.granted : 0;
       // A cost above the local share may still be within the rule's limit. Such a call may be
       // allowed when the server is back, so it has a retry time.
@@ -118,45 +125,49 @@ export class LocalLimiter {
    * Begins the state of a key whose denial is over: a bucket is full again at an instant, or later
    * if the key has used more here. A window goes on. So no denial gives a key a second allowance.
    */
-  begin(ask: LocalAsk, fullAtMs: number): void {
-    const algorithm = this.#algorithm(ask);
+  begin(request: LocalRequest, fullAtMs: number): void {
+    const algorithm = this.#algorithm(request);
     const nowUs = this.#nowUs;
     const resetUs = BigInt(Math.floor(fullAtMs * 1000)) - nowUs;
     const state = algorithm.until(resetUs, nowUs);
     if (state === undefined) return;
     const resetMs = (of: unknown) => algorithm.decide(of, nowUs, 0).resetAfterMs;
-    if (resetMs(this.#stateOf(ask)) < resetMs(state)) this.#keep(ask, state, nowUs);
+    if (resetMs(this.#stateOf(request)) < resetMs(state)) this.#keep(request, state, nowUs);
   }
 
   /** Takes units even if fewer are left. Cost 0 only reports the debt. */
-  charge(ask: LocalAsk): Decision {
+  charge(request: LocalRequest): Decision {
     const nowUs = this.#nowUs;
-    const { cost = 1, rule } = ask;
-    const { state, ...verdict } = this.#algorithm(ask).charge(this.#stateOf(ask), nowUs, cost);
-    if (cost > 0) this.#keep(ask, state, nowUs);
+    const { cost = 1, rule } = request;
+    const { state, ...verdict } = this.#algorithm(request).charge(
+      this.#stateOf(request),
+      nowUs,
+      cost,
+    );
+    if (cost > 0) this.#keep(request, state, nowUs);
     return new Decision({ ...verdict, rule });
   }
 
   /** Gives units back. */
-  refund(ask: LocalAsk): void {
+  refund(request: LocalRequest): void {
     const nowUs = this.#nowUs;
-    const state = this.#stateOf(ask);
+    const state = this.#stateOf(request);
     if (state === undefined) return;
-    const left = this.#algorithm(ask).refund(state, nowUs, ask.cost ?? 1);
-    this.#keep(ask, left, nowUs);
+    const left = this.#algorithm(request).refund(state, nowUs, request.cost ?? 1);
+    this.#keep(request, left, nowUs);
   }
 
   /**
    * Forgets what was counted for a key, by this process's share and by the whole limit. Returns
    * true if there was something.
    */
-  forget(ask: Pick<LocalAsk, 'rule' | 'key'>): boolean {
-    const names = [false, true].map((isWhole) => this.stateKey({ ...ask, isWhole }));
+  forget(request: Pick<LocalRequest, 'rule' | 'key'>): boolean {
+    const names = [false, true].map((isWhole) => this.stateKey({ ...request, isWhole }));
     const gone = names.map((name) => this.#states.delete(name) || this.#exhausted.delete(name));
     return gone.includes(true);
   }
 
-  #algorithm({ rule, isWhole }: LocalAsk): Algorithm {
+  #algorithm({ rule, isWhole }: LocalRequest): Algorithm {
     const known = isWhole ? this.#whole : this.#algorithms;
     let algorithm = known.get(rule);
     if (algorithm === undefined) {
@@ -166,17 +177,17 @@ export class LocalLimiter {
     return algorithm;
   }
 
-  #stateOf(ask: LocalAsk): unknown {
-    const stored = this.stateKey(ask);
+  #stateOf(request: LocalRequest): unknown {
+    const stored = this.stateKey(request);
     return this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
   }
 
-  #keep(ask: LocalAsk, state: unknown, nowUs: bigint): void {
-    const stored = this.stateKey(ask);
+  #keep(request: LocalRequest, state: unknown, nowUs: bigint): void {
+    const stored = this.stateKey(request);
     this.#states.delete(stored);
     this.#exhausted.delete(stored);
     if (state === undefined) return;
-    const { allowed, retryAfterMs } = this.#algorithm(ask).decide(state, nowUs, 1);
+    const { allowed, retryAfterMs } = this.#algorithm(request).decide(state, nowUs, 1);
     if (allowed) this.#states.set(stored, state);
     else {
       const freeAtUs = nowUs + BigInt(retryAfterMs) * 1000n;

@@ -9,7 +9,7 @@ import { microseconds } from '../rules/durations.js';
 import { NotSentError, UnavailableError } from '../rules/errors.js';
 import { isPrefetchable, isSame, type Rule } from '../rules/forms.js';
 import { decisionOf } from '../wire/replies.js';
-import { type Ask, single } from '../wire/words.js';
+import { type RuleRequest, single } from '../wire/words.js';
 import type { Decider } from './decider.js';
 import type { DenialCache, KnownDenials } from './denials.js';
 import type { Calls } from './steps.js';
@@ -51,7 +51,7 @@ interface Fetch {
   readonly rule: Rule;
   readonly permits: number;
   readonly waiters: Waiter[];
-  readonly askedAtMs: number;
+  readonly startedAtMs: number;
   readonly budget: Budget;
 }
 
@@ -92,29 +92,33 @@ export class Prefetcher {
    * @param budget The time for the whole wait. It may include a second fetch if the first one
    * brings too few permits. Default: that of a fetch.
    */
-  take(ask: Ask, signal: AbortSignal | undefined, budget: Budget | undefined): Promise<Decision> {
+  take(
+    request: RuleRequest,
+    signal: AbortSignal | undefined,
+    budget: Budget | undefined,
+  ): Promise<Decision> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
       const { timeoutMs } = this.options;
-      const wanted = { ask, timeoutMs, budget, signal };
-      this.#promise(ask.key, new Waiter(wanted, this.run, resolve, reject));
+      const wanted = { request, timeoutMs, budget, signal };
+      this.#promise(request.key, new Waiter(wanted, this.run, resolve, reject));
     });
   }
 
   /** Fetches up to `cost` permits in one call, which has the time of the budget. */
-  async #ask(one: Ask, cost: number, budget: Budget): Promise<Decision> {
+  async #send(one: RuleRequest, cost: number, budget: Budget): Promise<Decision> {
     const { known, denials } = this.memory;
     const whole = { ...one, cost, partial: true };
-    const asked = denials?.asked();
+    const moment = denials?.moment();
     const { turn } = known;
     const decision = decisionOf(await this.calls.send(single('check', whole), { budget }), whole);
     known.note(whole, decision, turn);
-    if (asked !== undefined) denials?.put(single('check', one), decision, asked);
+    if (moment !== undefined) denials?.put(single('check', one), decision, moment);
     return decision;
   }
 
   #promise(key: string, waiter: Waiter): void {
-    const { rule } = waiter.wanted.ask;
+    const { rule } = waiter.wanted.request;
     const open = this.#open.get(key);
     if (open !== undefined && open.waiters.length < open.permits && isSame(open.rule, rule)) {
       open.waiters.push(waiter);
@@ -126,15 +130,15 @@ export class Prefetcher {
 
   /** Fetches the permits of some waiters, and those that are kept. */
   #fetch(key: string, first: Waiter, others: readonly Waiter[]): void {
-    const { ask } = first.wanted;
-    const { rule } = ask;
+    const { request } = first.wanted;
+    const { rule } = request;
     const waiters = [first, ...others];
     const permits = Math.max(this.perFetchOf(rule), waiters.length);
     const budget = new Budget(this.options.timeoutMs);
-    const fetch: Fetch = { rule, permits, waiters, askedAtMs: this.#nowMs, budget };
+    const fetch: Fetch = { rule, permits, waiters, startedAtMs: this.#nowMs, budget };
     for (const one of waiters) one.joins(budget);
     this.#open.set(key, fetch);
-    const ended = this.#ask(ask, permits, budget)
+    const ended = this.#send(request, permits, budget)
       .then(
         (grant) => this.#share(key, fetch, grant),
         (error) => {
@@ -156,14 +160,14 @@ export class Prefetcher {
 
   /** Gives one permit to each waiter in turn, and stores the rest. */
   #share(key: string, fetch: Fetch, grant: Decision): void {
-    const { rule, askedAtMs } = fetch;
+    const { rule, startedAtMs } = fetch;
     const waiters = fetch.waiters.filter((one) => one.isWaiting);
     const [first, ...others] = waiters;
     const wasOpen = this.#close(key, fetch);
     const granted = grant.allowed ? 1 : 0;
     const permits = first === undefined ? grant.granted : Math.max(0, grant.granted - 1);
     const remaining = grant.remaining + permits;
-    const stock = stockOf(rule, grant, permits, askedAtMs + grant.resetAfterMs);
+    const stock = stockOf(rule, grant, permits, startedAtMs + grant.resetAfterMs);
     first?.resolve(new Decision({ ...grant.fields(), remaining, granted }));
     const again: Waiter[] = [];
     for (const waiter of others) {
@@ -176,9 +180,9 @@ export class Prefetcher {
       }
     }
     if (wasOpen && stock.left > 0) this.#store(key, stock);
-    // They ask once more, together. After a second shortfall they are denied.
-    const [asks, ...more] = again;
-    if (asks !== undefined) this.#fetch(key, asks, more);
+    // The others share one more fetch. After a second shortfall they are denied.
+    const [next, ...more] = again;
+    if (next !== undefined) this.#fetch(key, next, more);
   }
 
   #store(key: string, stock: Stock): void {
@@ -239,7 +243,7 @@ export class Prefetcher {
 }
 
 interface Wanted {
-  readonly ask: Ask;
+  readonly request: RuleRequest;
   readonly timeoutMs: number;
   readonly budget: Budget | undefined;
   readonly signal: AbortSignal | undefined;
@@ -340,12 +344,12 @@ class Waiter {
   }
 
   /**
-   * Ends the wait without a permit. If the server had answered with too few permits, the call is
+   * Ends the wait without a permit. If the server had granted too few permits, the call is
    * denied.
    */
   fail(reason: unknown): void {
     if (this.smaller !== undefined && reason instanceof UnavailableError) {
-      this.resolve(noneLeft(this.wanted.ask.rule, this.smaller));
+      this.resolve(noneLeft(this.wanted.request.rule, this.smaller));
     } else this.reject(reason);
   }
 

@@ -4,7 +4,7 @@ import { InvalidArgumentError } from '../rules/errors.js';
 import type { Rule } from '../rules/forms.js';
 import type { Subject } from '../rules/keys.js';
 import type { CallOptions, CheckOptions } from '../rules/options.js';
-import { type Ask, isHeld } from '../wire/words.js';
+import { isHeld, type RuleRequest } from '../wire/words.js';
 
 /** The part of a limiter that checks and refunds. */
 interface Checker {
@@ -13,13 +13,13 @@ interface Checker {
 }
 
 /** Checks one item after the other, and refunds the earlier ones; see `Limiter.checkEach`. */
-export async function checkedEach(
+export async function checkEach(
   limiter: Checker,
-  asks: readonly Ask[],
+  requests: readonly RuleRequest[],
   signal: AbortSignal | undefined,
 ): Promise<Decision> {
-  if (asks.length === 0) throw new InvalidArgumentError('items', 'at least one item');
-  if (asks.some((ask) => isHeld(ask) || ask.rule.kind === 'backoff')) {
+  if (requests.length === 0) throw new InvalidArgumentError('items', 'at least one item');
+  if (requests.some((request) => isHeld(request) || request.rule.kind === 'backoff')) {
     throw new InvalidArgumentError('items', 'no lease, reservation or backoff: no refunds');
   }
   const rows: Decision[] = [];
@@ -27,14 +27,14 @@ export async function checkedEach(
     // The server has too many calls already.
     if (rows.at(-1)?.reason === 'overloaded') return;
     for (const [at, row] of rows.entries()) {
-      const { rule, subject = '', cost = 1 } = asks[at] as Ask;
+      const { rule, subject = '', cost = 1 } = requests[at] as RuleRequest;
       // A call that only the shadow mode of its policy allowed took nothing.
       if (!row.allowed || !row.wouldAllow || row.degraded || cost === 0) continue;
       await limiter.refund(rule, subject, { cost }).catch(() => {});
     }
   };
   try {
-    for (const { rule, subject = '', cost, leave } of asks) {
+    for (const { rule, subject = '', cost, leave } of requests) {
       const row = await limiter.check(rule, subject, { cost, leave, signal });
       rows.push(row);
       if (!row.allowed) break;
@@ -46,6 +46,6 @@ export async function checkedEach(
   if (rows.at(-1)?.allowed === false) await giveBack();
   return combined(
     rows,
-    asks.map(({ cost = 1 }) => cost),
+    requests.map(({ cost = 1 }) => cost),
   );
 }

@@ -142,7 +142,7 @@ export class Calls {
 type Resolve = (reply: unknown) => void;
 type Reject = (reason: unknown) => void;
 
-/** A call: in line, then in flight until it is answered or its connection closes. */
+/** A call: in line, then in flight until its reply comes or its connection closes. */
 class Pending extends UntilGivenUp implements Queued, Caller {
   list: List | undefined;
   before: Command | undefined;
@@ -230,9 +230,9 @@ class Pending extends UntilGivenUp implements Queued, Caller {
     this.calls.backends.send(this.call, this);
   }
 
-  /** Enters the node of a call whose cluster has answered only now, with its slot map. */
+  /** Enters the node of a call whose cluster has only now returned its slot map. */
   #moveTo(node: Node, ranMs: number, nowMs: number): void {
-    this.#node.breaker.answered();
+    this.#node.breaker.succeeded();
     this.#node = node;
     this.beganMs = this.patienceMs = undefined;
     this.#begunAtMs = nowMs;
@@ -280,13 +280,13 @@ class Pending extends UntilGivenUp implements Queued, Caller {
   }
 
   /**
-   * Moves the call to another node, or throws if its breaker is open. The node that redirected it
-   * has answered.
+   * Moves the call to another node, or throws if its breaker is open. The redirection of
+   * the old node is a reply.
    */
   #goTo(name: string | undefined): void {
     if (this.#isOver || name === this.#node.name) return;
     this.#node.hears(this.#link as Link);
-    this.#node.breaker.answered();
+    this.#node.breaker.succeeded();
     this.#node.leaves(this, this.isCounted);
     this.#node = this.calls.nodes.of(name);
     this.#probe = this.#node.admits(this.isCounted);
@@ -294,14 +294,14 @@ class Pending extends UntilGivenUp implements Queued, Caller {
     this.#fly(this.calls.nodes.run.at(nowMs), nowMs);
   }
 
-  answer(reply: unknown): void {
+  receive(reply: unknown): void {
     if (this.#isOver) {
-      this.#answerLate(reply);
+      this.#receiveLate(reply);
       return;
     }
     this.#isOver = true;
     this.#node.hears(this.#link as Link);
-    this.#node.breaker.answered();
+    this.#node.breaker.succeeded();
     if (this.ended) this.#late(reply);
     else {
       this.#finish();
@@ -310,9 +310,9 @@ class Pending extends UntilGivenUp implements Queued, Caller {
     this.#node.leaves(this, this.isCounted);
   }
 
-  /** Called with an answer on a connection that could not be closed. */
-  #answerLate(reply: unknown): void {
-    this.#node.breaker.answered();
+  /** Called with a reply on a connection that could not be closed. */
+  #receiveLate(reply: unknown): void {
+    this.#node.breaker.succeeded();
     this.calls.known.noteLate(this.call, reply, this.#turn);
   }
 
@@ -323,7 +323,7 @@ class Pending extends UntilGivenUp implements Queued, Caller {
     const [node, link] = [this.#node, this.#link as Link];
     if (error instanceof CommandRejectedError) {
       node.hears(link);
-      node.breaker.answered();
+      node.breaker.succeeded();
     } else if (error.reason === 'server') {
       node.hears(link);
       node.failsToDecide(link, error);
@@ -388,7 +388,7 @@ class Pending extends UntilGivenUp implements Queued, Caller {
     const wasSent = this.sentMs !== undefined;
     if (wasSent && this.isCounted) node.shorten(true);
     const Reason = wasSent ? UnavailableError : NotSentError;
-    this.#end(new Reason('overloaded', 'no answer in time, but the server answers other calls'));
+    this.#end(new Reason('overloaded', 'no reply in time, but the server replies to other calls'));
   }
 
   #leaveLine(): void {

@@ -50,7 +50,7 @@ export async function waited(
     const fits = !decision.never && limiter.clock.nowMs() + waitMs <= endsAtMs;
     if (!decision.allowed && (!fits || decision.source === 'error')) return decision;
     if (!fits) {
-      // The turn comes too late: leave the leaky bucket's queue. Without an answer the place stays
+      // The turn comes too late: leave the leaky bucket's queue. Without a reply the place stays
       // taken.
       if (!decision.degraded) {
         await limiter.refund(rule, subject, { ...rest, signal }).catch((error) => {

@@ -74,7 +74,7 @@ export class Admission {
    * Ends the admission: releases leases, commits reservations that were settled and cancels the
    * others, and charges or refunds plain rules that were settled. Resolves after the first attempt
    * of each and never rejects: what failed is counted in `Limiter.counters.unsettled`. Releases,
-   * commits and cancellations without an answer are repeated until the ttl is over or the limiter
+   * commits and cancellations without a reply are repeated until the ttl is over or the limiter
    * is closed. A second call waits for the first; after `Limiter.close` it sends nothing.
    */
   async finish(): Promise<void> {

@@ -26,18 +26,18 @@ const SLOT_MS = 30_000;
 interface End {
   readonly kind: 'lease' | 'commit' | 'cancel' | 'charge' | 'refund';
   readonly call: words.Call;
-  readonly ask: words.Ask;
+  readonly request: words.RuleRequest;
   /** The end of the repetitions, and of the wait for a slot, in ms. */
   readonly untilMs: number;
   /** True if a failure is counted as unsettled and reported. */
   readonly isCounted: boolean;
-  /** Sent if the answer is 0, unless an earlier attempt may have run. */
+  /** Sent if the reply is 0, unless an earlier attempt may have run. */
   readonly onUnknown?: (() => Promise<void>) | undefined;
 }
 
 /** The result of an attempt. */
 interface Attempt {
-  readonly askedAtMs: number;
+  readonly startedAtMs: number;
   /** Undefined after an error, and for a release. */
   readonly decision?: Decision | undefined;
   readonly error?: CommandRejectedError | UnavailableError;
@@ -79,32 +79,39 @@ export class Ending {
     }
   }
 
-  /** Releases a lease. Like all ends, resolves after the first attempt, also without an answer. */
-  release(ask: words.Held, untilMs: number, isCounted: boolean): Promise<void> {
-    const call = words.release(ask);
-    return this.#untilAnswered({ kind: 'lease', call, ask, untilMs, isCounted });
+  /** Releases a lease. Like all ends, resolves after the first attempt, also without a reply. */
+  release(request: words.Held, untilMs: number, isCounted: boolean): Promise<void> {
+    const call = words.release(request);
+    return this.#untilReplied({ kind: 'lease', call, request, untilMs, isCounted });
   }
 
-  cancel(ask: words.Held, untilMs: number, isCounted: boolean): Promise<void> {
-    const call = words.cancel(ask);
-    return this.#untilAnswered({ kind: 'cancel', call, ask, untilMs, isCounted });
+  cancel(request: words.Held, untilMs: number, isCounted: boolean): Promise<void> {
+    const call = words.cancel(request);
+    return this.#untilReplied({ kind: 'cancel', call, request, untilMs, isCounted });
   }
 
   /** @param isCharged Whether the units are charged if the server does not know the reservation. */
-  commit(ask: words.Held, units: number, untilMs: number, isCharged: boolean): Promise<void> {
-    const call = words.commit(ask, units);
-    const onUnknown = isCharged ? () => this.settle(ask, units) : undefined;
-    return this.#untilAnswered({ kind: 'commit', call, ask, untilMs, isCounted: true, onUnknown });
+  commit(request: words.Held, units: number, untilMs: number, isCharged: boolean): Promise<void> {
+    const call = words.commit(request, units);
+    const onUnknown = isCharged ? () => this.settle(request, units) : undefined;
+    return this.#untilReplied({
+      kind: 'commit',
+      call,
+      request,
+      untilMs,
+      isCounted: true,
+      onUnknown,
+    });
   }
 
   /** Charges a number of units, or refunds them if it is below 0. Sends the call once. */
-  async settle({ rule, key, subject }: words.Ask, units: number): Promise<void> {
+  async settle({ rule, key, subject }: words.RuleRequest, units: number): Promise<void> {
     if (units === 0) return;
-    const ask = { rule, key, subject, cost: Math.abs(units) };
+    const request = { rule, key, subject, cost: Math.abs(units) };
     const kind = units > 0 ? 'charge' : 'refund';
-    const call = words.single(kind, ask);
+    const call = words.single(kind, request);
     const untilMs = this.clock.nowMs() + SLOT_MS;
-    const end: End = { kind, call, ask, untilMs, isCounted: true };
+    const end: End = { kind, call, request, untilMs, isCounted: true };
     await this.#ended(end, await this.#attempt(end), false);
   }
 
@@ -117,21 +124,21 @@ export class Ending {
    * @param decide Decides. It calls `onLate` as `Calls.send` does.
    */
   abandoning(
-    asks: readonly words.Ask[],
+    requests: readonly words.RuleRequest[],
     isCounted: boolean,
     decide: (onLate: (reply: unknown) => void) => Promise<Decision>,
   ): Promise<Decision> {
-    return this.#during(this.#abandoning(asks, isCounted, decide));
+    return this.#during(this.#abandoning(requests, isCounted, decide));
   }
 
   async #abandoning(
-    asks: readonly words.Ask[],
+    requests: readonly words.RuleRequest[],
     isCounted: boolean,
     decide: (onLate: (reply: unknown) => void) => Promise<Decision>,
   ): Promise<Decision> {
-    const held = asks.filter(words.isHeld);
+    const held = requests.filter(words.isHeld);
     const abandon = () => {
-      for (const ask of held) void this.#abandon(ask, isCounted);
+      for (const request of held) void this.#abandon(request, isCounted);
     };
     let onLate = (_: unknown) => {};
     const late = new Promise<unknown>((resolve) => {
@@ -154,14 +161,16 @@ export class Ending {
     }
   }
 
-  #abandon(ask: words.Held, isCounted: boolean): Promise<void> {
-    const untilMs = this.clock.nowMs() + words.ttlMsOf(ask);
-    const isLease = ask.ttl === undefined;
-    return isLease ? this.release(ask, untilMs, isCounted) : this.cancel(ask, untilMs, isCounted);
+  #abandon(request: words.Held, isCounted: boolean): Promise<void> {
+    const untilMs = this.clock.nowMs() + words.ttlMsOf(request);
+    const isLease = request.ttl === undefined;
+    return isLease
+      ? this.release(request, untilMs, isCounted)
+      : this.cancel(request, untilMs, isCounted);
   }
 
   /** Sends an end. Further attempts follow by themselves. */
-  async #untilAnswered(end: End): Promise<void> {
+  async #untilReplied(end: End): Promise<void> {
     const first = await this.#attempt(end);
     if (isFinal(first)) await this.#ended(end, first, false);
     else void this.#repeat(end, first);
@@ -184,22 +193,26 @@ export class Ending {
   }
 
   /** Called once, after the last attempt. Counts and reports it. */
-  async #ended(end: End, { decision, error, askedAtMs }: Attempt, hasRun: boolean): Promise<void> {
-    const { kind, ask } = end;
+  async #ended(
+    end: End,
+    { decision, error, startedAtMs }: Attempt,
+    hasRun: boolean,
+  ): Promise<void> {
+    const { kind, request } = end;
     if (error !== undefined) {
       if (!end.isCounted && !this.#closed.signal.aborted) return;
       this.decider.counters.unsettled += 1;
       // A rejection was reported when it arrived.
       if (error instanceof CommandRejectedError) return;
-      this.decider.hooks.tell({ kind, decision, error, asks: [ask], askedAtMs });
+      this.decider.hooks.report({ kind, decision, error, requests: [request], startedAtMs });
     } else if (decision !== undefined) {
-      this.decider.hooks.tell({ kind, decision, asks: [ask], askedAtMs });
+      this.decider.hooks.report({ kind, decision, requests: [request], startedAtMs });
       if (!decision.allowed && !hasRun) await end.onUnknown?.();
     }
   }
 
   #attempt(end: End): Promise<Attempt> {
-    return this.#during(this.#tried(end));
+    return this.#during(this.#try(end));
   }
 
   async #during<T>(work: Promise<T>): Promise<T> {
@@ -211,19 +224,20 @@ export class Ending {
     }
   }
 
-  async #tried({ kind, call, ask, untilMs }: End): Promise<Attempt> {
-    const askedAtMs = this.clock.nowMs();
+  async #try({ kind, call, request, untilMs }: End): Promise<Attempt> {
+    const startedAtMs = this.clock.nowMs();
     const isRelease = kind === 'lease';
     // An end waits for a slot although its ttl is over.
-    const slotMs = Math.max(untilMs, askedAtMs + this.timeoutMs);
-    const read = (reply: unknown) => (isRelease ? undefined : replies.settledOf(reply, ask.rule));
+    const slotMs = Math.max(untilMs, startedAtMs + this.timeoutMs);
+    const read = (reply: unknown) =>
+      isRelease ? undefined : replies.settledOf(reply, request.rule);
     try {
-      if (!isRelease) this.#forget(kind, ask.key);
-      const decision = await this.#send(call, ask, 'ends', slotMs, read);
-      if (!isRelease) this.#forget(kind, ask.key);
-      return { askedAtMs, decision };
+      if (!isRelease) this.#forget(kind, request.key);
+      const decision = await this.#send(call, request, 'ends', slotMs, read);
+      if (!isRelease) this.#forget(kind, request.key);
+      return { startedAtMs, decision };
     } catch (error) {
-      return { askedAtMs, error: error as CommandRejectedError | UnavailableError };
+      return { startedAtMs, error: error as CommandRejectedError | UnavailableError };
     }
   }
 
@@ -233,19 +247,19 @@ export class Ending {
   }
 
   /** Sends a call in one of these slots. Counts and reports a rejection. */
-  async #send<Answer>(
+  async #send<Result>(
     call: words.Call,
-    ask: words.Ask,
+    request: words.RuleRequest,
     slots: 'renewals' | 'ends',
     untilMs: number,
-    read: (reply: unknown) => Answer,
+    read: (reply: unknown) => Result,
     signal?: AbortSignal,
-  ): Promise<Answer> {
-    const askedAtMs = this.clock.nowMs();
+  ): Promise<Result> {
+    const startedAtMs = this.clock.nowMs();
     try {
       return read(await this.calls.sendOfLease(call, slots, untilMs, signal));
     } catch (error) {
-      this.decider.noteRejection([ask], error, askedAtMs);
+      this.decider.noteRejection([request], error, startedAtMs);
       throw error;
     }
   }
@@ -266,7 +280,7 @@ function hasTaken(reply: unknown): boolean {
   return !Array.isArray(reply) || Number(reply[0]) !== 0;
 }
 
-/** Returns true if the server answered, even by a rejection. */
+/** Returns true if the server replied, even with a rejection. */
 function isFinal({ error }: Attempt): boolean {
   return !(error instanceof UnavailableError);
 }

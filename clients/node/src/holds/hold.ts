@@ -7,14 +7,14 @@ interface Terms {
   what: 'lease' | 'reservation';
   ttlMs: number;
   /** The moment before the call was sent, in ms. */
-  askedAtMs: number;
+  startedAtMs: number;
   clock: Clock;
   /** True if the server granted it. Otherwise `onError` did, and it is not renewed. */
   isOnServer: boolean;
 }
 
 /**
- * Sends a renewal. Returns true if the hold continues. Rejects if there is no answer.
+ * Sends a renewal. Returns true if the hold continues. Rejects if there is no reply.
  *
  * @param untilMs The end of the hold.
  * @param signal Aborted at the end of the renewals.
@@ -97,8 +97,8 @@ export class Hold {
   constructor(terms: Terms, renew: Renew) {
     this.#terms = terms;
     this.#renew = renew;
-    this.#untilMs = terms.askedAtMs + terms.ttlMs;
-    if (terms.isOnServer) this.#schedule(terms.askedAtMs);
+    this.#untilMs = terms.startedAtMs + terms.ttlMs;
+    if (terms.isOnServer) this.#schedule(terms.startedAtMs);
   }
 
   /** The end of the ttl since the last successful renewal was sent, in ms. */
@@ -117,15 +117,15 @@ export class Hold {
     return this.#lost.signal;
   }
 
-  /** Renews it for another ttl, and returns `held`. Rejects if there is no answer. */
+  /** Renews it for another ttl, and returns `held`. Rejects if there is no reply. */
   async renew(): Promise<boolean> {
     const { clock, isOnServer, ttlMs } = this.#terms;
     if (!this.held || !isOnServer) return this.held;
-    const askedAtMs = clock.nowMs();
+    const startedAtMs = clock.nowMs();
     const isKept = await this.#renew(this.#untilMs, this.#ended.signal);
     if (!isKept) this.#lose();
-    // The answers to two renewals may arrive in any order.
-    else this.#untilMs = Math.max(this.#untilMs, askedAtMs + ttlMs);
+    // The replies to two renewals may arrive in any order.
+    else this.#untilMs = Math.max(this.#untilMs, startedAtMs + ttlMs);
     return this.held;
   }
 
@@ -161,7 +161,7 @@ export class Hold {
         this.#lose();
         return;
       }
-      // The next renewal does not wait for the answer to this one.
+      // The next renewal does not wait for the reply to this one.
       this.#schedule(nowMs);
       // Ignore an error: further renewals follow before the ttl is over.
       this.renew().catch(() => {});

@@ -16,7 +16,7 @@ export interface Taken {
   readonly id: string;
   readonly tag?: string | undefined;
   /** The moment before the call was sent, in ms. */
-  readonly askedAtMs: number;
+  readonly startedAtMs: number;
 }
 
 export class Holding {
@@ -29,44 +29,44 @@ export class Holding {
     private readonly keys: Keys,
   ) {}
 
-  /** @param askedAtMs The moment before the call was sent, in ms. */
-  lease(ask: words.Held, decision: Decision, askedAtMs: number): Lease {
-    const hold = this.#hold(ask, decision, askedAtMs);
+  /** @param startedAtMs The moment before the call was sent, in ms. */
+  lease(request: words.Held, decision: Decision, startedAtMs: number): Lease {
+    const hold = this.#hold(request, decision, startedAtMs);
     const end = new End(this.#open, [hold], async () => {
-      if (mayBeThere(decision)) await this.ending.release(ask, hold.untilMs, false);
+      if (mayBeThere(decision)) await this.ending.release(request, hold.untilMs, false);
     });
-    return new Lease(decision, ask.id, hold, end);
+    return new Lease(decision, request.id, hold, end);
   }
 
   /** Returns the leases among items that were taken together. */
-  leases(items: readonly Item[], decision: Decision, { id, tag, askedAtMs }: Taken): Lease[] {
+  leases(items: readonly Item[], decision: Decision, { id, tag, startedAtMs }: Taken): Lease[] {
     return items.flatMap(({ rule, subject }, at) => {
       const row = decision.rows[at];
       if (rule.kind !== 'lease' || !decision.allowed || row === undefined) return [];
       const key = this.keys.key(rule.name, subject, tag);
-      return this.lease({ rule, subject, key, id }, row, askedAtMs);
+      return this.lease({ rule, subject, key, id }, row, startedAtMs);
     });
   }
 
   admission(
-    asks: readonly words.Ask[],
+    requests: readonly words.RuleRequest[],
     decision: Decision,
     id: string,
-    askedAtMs: number,
+    startedAtMs: number,
   ): Admission {
     const rowOf = (at: number) => decision.rows[at] ?? decision;
-    const parts = asks.map((ask, at): Part => {
-      const { rule, subject = '' } = ask;
-      const hold = words.isHeld(ask) ? this.#hold(ask, rowOf(at), askedAtMs) : undefined;
+    const parts = requests.map((request, at): Part => {
+      const { rule, subject = '' } = request;
+      const hold = words.isHeld(request) ? this.#hold(request, rowOf(at), startedAtMs) : undefined;
       return { rule, subject, hold, units: undefined };
     });
     const holds = parts.flatMap(({ hold }) => (hold === undefined ? [] : [hold]));
     const end = new End(this.#open, holds, async () => {
       await Promise.all(
-        asks.map((ask, at) => {
+        requests.map((request, at) => {
           const { hold, units } = parts[at] as Part;
-          if (!words.isHeld(ask)) return this.#settle(ask, rowOf(at), units);
-          return this.#end(ask, rowOf(at), hold?.untilMs ?? 0, units);
+          if (!words.isHeld(request)) return this.#settle(request, rowOf(at), units);
+          return this.#end(request, rowOf(at), hold?.untilMs ?? 0, units);
         }),
       );
     });
@@ -78,35 +78,41 @@ export class Holding {
     await Promise.all([...this.#open].map((end) => end.run()));
   }
 
-  #hold(ask: words.Held, row: Decision, askedAtMs: number): Hold {
-    const isLease = ask.ttl === undefined;
+  #hold(request: words.Held, row: Decision, startedAtMs: number): Hold {
+    const isLease = request.ttl === undefined;
     const what = isLease ? 'lease' : 'reservation';
     const { clock, ending } = this;
     const isOnServer = row.source === 'server';
-    const terms = { what, ttlMs: words.ttlMsOf(ask), askedAtMs, clock, isOnServer } as const;
+    const terms = { what, ttlMs: words.ttlMsOf(request), startedAtMs, clock, isOnServer } as const;
     return new Hold(terms, (untilMs, signal) =>
-      isLease ? ending.renewLease(ask, untilMs) : ending.renewReservation(ask, untilMs, signal),
+      isLease
+        ? ending.renewLease(request, untilMs)
+        : ending.renewReservation(request, untilMs, signal),
     );
   }
 
   /** Ends a lease or a reservation. */
   async #end(
-    ask: words.Held,
+    request: words.Held,
     row: Decision,
     untilMs: number,
     units: number | undefined,
   ): Promise<void> {
     if (!mayBeThere(row)) return;
-    if (ask.ttl === undefined) await this.ending.release(ask, untilMs, true);
-    else if (units === undefined) await this.ending.cancel(ask, untilMs, true);
-    else await this.ending.commit(ask, units, untilMs, row.source === 'server');
+    if (request.ttl === undefined) await this.ending.release(request, untilMs, true);
+    else if (units === undefined) await this.ending.cancel(request, untilMs, true);
+    else await this.ending.commit(request, units, untilMs, row.source === 'server');
   }
 
   /** Charges or refunds the difference between the cost of a plain rule and what its work took. */
-  async #settle(ask: words.Ask, row: Decision, units: number | undefined): Promise<void> {
+  async #settle(
+    request: words.RuleRequest,
+    row: Decision,
+    units: number | undefined,
+  ): Promise<void> {
     // A call that only shadow mode allowed took nothing.
     if (units === undefined || row.source !== 'server' || !row.wouldAllow) return;
-    await this.ending.settle(ask, units - (ask.cost ?? 1));
+    await this.ending.settle(request, units - (request.cost ?? 1));
   }
 }
 

@@ -39,7 +39,7 @@ export class Lease {
    * Renews the permit for another ttl. A lease renews itself: call it only to learn the result.
    *
    * @returns False if the lease is lost or released: stop the work then.
-   * @throws UnavailableError without an answer; CommandRejectedError if the server refuses it.
+   * @throws UnavailableError without a reply; CommandRejectedError if the server refuses it.
    */
   async renew(): Promise<boolean> {
     return this.#hold.renew();
@@ -47,7 +47,7 @@ export class Lease {
 
   /**
    * Releases the permit, unless `Limiter.close` has done so. A later call waits for the first. If
-   * the server gives no answer, the call returns and the release is repeated until the ttl is over
+   * the server does not reply, the call returns and the release is repeated until the ttl is over
    * or the limiter is closed.
    */
   async release(): Promise<void> {

@@ -3,7 +3,9 @@ import type { Decision } from '../rules/decision.js';
 import type { Rule } from '../rules/rule.js';
 import type { Admission } from './admission.js';
 
-/** An admission of one reservation, made by `Limiter.reserve`. It renews itself until its end. */
+/**
+ * An admission of one reservation, created by `Limiter.reserve`. It renews itself until its end.
+ */
 export class Reservation {
   readonly #admission: Admission;
   readonly #rule: Rule;

@@ -1,4 +1,4 @@
-/** The circuit breaker: pauses the calls to a server that does not answer. */
+/** The circuit breaker: pauses the calls to a server that does not reply. */
 import type { Clock } from '../rules/clock.js';
 import { NotSentError } from '../rules/errors.js';
 
@@ -11,7 +11,7 @@ export interface Probe {
 }
 
 /**
- * Stops calls to a server that does not answer. After `failures` failures in a row the breaker
+ * Stops calls to a server that does not reply. After `failures` failures in a row the breaker
  * opens for `pauseMs`. Then one call probes the server. The other calls are refused at once until
  * the probe ends.
  */
@@ -57,8 +57,8 @@ export class Breaker {
     return probe;
   }
 
-  /** Called after an answer, which closes the breaker. */
-  answered(): void {
+  /** Called after a reply, which closes the breaker. */
+  succeeded(): void {
     this.#failures = 0;
     this.#probe = undefined;
   }

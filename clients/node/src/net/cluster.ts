@@ -8,12 +8,12 @@ import { CommandRejectedError, classified, UnavailableError } from '../rules/err
 import type { Call } from '../wire/words.js';
 import type { Connection } from './connection.js';
 import {
-  away,
   type Dialling,
   type Driver,
   type Emitter,
   Generations,
   patienceOf,
+  unreachable,
   within,
 } from './generations.js';
 import { type Address, addressOf, nameOf, type SlotMap, slotMapOf, slotOf } from './slots.js';
@@ -37,7 +37,7 @@ export interface ClusterDriver<Client extends Emitter> extends Omit<Driver<Clien
   readonly keyPrefix: string;
 }
 
-/** The number of open connections on which the slot map is asked for at once. */
+/** The number of open connections on which the slot map is requested at once. */
 const READERS = 3;
 
 export class ClusterConnection<Client extends Emitter> implements Connection {
@@ -58,10 +58,10 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     const address = this.nodeOf(call);
     if (address === undefined) {
       this.#refresh();
-      return Promise.reject(away('no node is known for the slot of this key'));
+      return Promise.reject(unreachable('no node is known for the slot of this key'));
     }
     const client = this.#nodes.get(address)?.ready;
-    if (client === undefined) return Promise.reject(away('the connection was lost'));
+    if (client === undefined) return Promise.reject(unreachable('the connection was lost'));
     const sent = this.driver.send(client, call, waiting);
     return sent.then(undefined, (error) => this.#failed(error, address, call, waiting));
   }
@@ -153,7 +153,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
 
   /** Reads the slot map. All callers that wait share one reading. */
   #read(): Promise<SlotMap> {
-    if (this.#closed) return Promise.reject(away('the limiter is closed'));
+    if (this.#closed) return Promise.reject(unreachable('the limiter is closed'));
     this.#reading ??= this.#readFromAny()
       .then((map) => this.#installed(map))
       .finally(() => {
@@ -187,7 +187,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     return this.#seed;
   }
 
-  /** Returns the first slot map that one of the nodes answers with. */
+  /** Returns the first slot map that a node returns. */
   async #firstOf(addresses: readonly string[], patienceMs: number): Promise<SlotMap> {
     try {
       const any = Promise.any(addresses.map((one) => this.#readFrom(one)));
@@ -195,7 +195,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     } catch (error) {
       const errors = error instanceof AggregateError ? error.errors : [error];
       const refusal = errors.find((one) => one instanceof CommandRejectedError);
-      throw refusal ?? errors[0] ?? away('no node of the cluster is known');
+      throw refusal ?? errors[0] ?? unreachable('no node of the cluster is known');
     }
   }
 
@@ -206,8 +206,8 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     const reply = await this.driver.send(client, call, waiting).catch((error) => {
       throw classified(error);
     });
-    // A node that was reset knows no slots, and would leave no node to ask.
-    if ((reply as unknown[]).length === 0) throw away(`${address} knows no slots`);
+    // A node that was reset knows no slots, and would leave no node to query.
+    if ((reply as unknown[]).length === 0) throw unreachable(`${address} knows no slots`);
     return slotMapOf(reply, address, (one) => this.driver.translated(one));
   }
 

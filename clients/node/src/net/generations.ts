@@ -6,7 +6,7 @@ import { CommandRejectedError, classified, DialError, NotSentError } from '../ru
 import type { RunClock } from './clock.js';
 
 /** Makes the error of a call that was not sent. */
-export function away(message: string): NotSentError {
+export function unreachable(message: string): NotSentError {
   return new NotSentError('connection', message);
 }
 
@@ -45,7 +45,7 @@ export async function within<T>(
 ): Promise<T> {
   let stop = () => {};
   const late = new Promise<never>((_, reject) => {
-    stop = clock.after(ms, () => reject(away(text)));
+    stop = clock.after(ms, () => reject(unreachable(text)));
   });
   try {
     return await Promise.race([late, opening]);
@@ -58,7 +58,7 @@ export async function within<T>(
 export function unlessAborted<T>(opening: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const unfollow = whenAborted(signal, () => {
-      reject(away('the connection could not be opened'));
+      reject(unreachable('the connection could not be opened'));
     });
     opening.then(resolve, reject).finally(unfollow);
   });
@@ -186,8 +186,8 @@ export class Generations<Client extends Emitter> {
   /** Returns the error of a call that needs a dial while none may begin. */
   #refused(): Error | undefined {
     if (this.#dial !== undefined || this.ready !== undefined) return undefined;
-    if (this.#closed) return away('the limiter is closed');
-    if (this.driver.isEnded?.()) return away('the client was closed');
+    if (this.#closed) return unreachable('the limiter is closed');
+    if (this.driver.isEnded?.()) return unreachable('the client was closed');
     const leftMs = this.#dialAgainAtMs - this.terms.run.clock.nowMs();
     if (leftMs <= 0) return undefined;
     const text = `not sent: not connected, the server is dialled again in ${Math.ceil(leftMs)} ms`;
@@ -223,7 +223,7 @@ export class Generations<Client extends Emitter> {
     const beganMs = run.nowMs();
     let stop = () => {};
     const late = new Promise<never>((_, reject) => {
-      const fail = (ms: number) => reject(away(`no connection in ${Math.ceil(ms)} ms`));
+      const fail = (ms: number) => reject(unreachable(`no connection in ${Math.ceil(ms)} ms`));
       stop = run.after(patienceMs, () => fail(patienceMs));
       let longestMs = patienceMs;
       this.#extend = (ms) => {
@@ -301,6 +301,6 @@ export class Generations<Client extends Emitter> {
   #abandonDial(text: string): void {
     if (this.#dial === undefined) return;
     this.#dial = undefined;
-    this.#abandon?.(away(text));
+    this.#abandon?.(unreachable(text));
   }
 }

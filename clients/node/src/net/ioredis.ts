@@ -4,12 +4,12 @@ import type { Call } from '../wire/words.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection } from './connection.js';
 import {
-  away,
   type Dialling,
   driverPatienceOf,
   Generations,
   type Listener,
   patienceOf,
+  unreachable,
   whenEnded,
 } from './generations.js';
 import { type Address, nameOf } from './slots.js';
@@ -116,7 +116,7 @@ function written(client: IoRedisLike, args: readonly string[]): Promise<unknown>
   return client.call(...(args as [string, ...string[]]));
 }
 
-/** Options of a client that sends each call once, at once, and connects only when told to. */
+/** Options of a client that sends each call once, at once, and connects only by `connect`. */
 const WITHOUT_REPEATS = Object.freeze({
   maxRetriesPerRequest: 0,
   autoResendUnfulfilledCommands: false,
@@ -132,7 +132,7 @@ const WITHOUT_REPEATS = Object.freeze({
   disconnectTimeout: 0,
 });
 
-/** The calls to a client of one node that `WITHOUT_REPEATS` has made. */
+/** The calls to a client of one node that was opened with `WITHOUT_REPEATS`. */
 const NODE = {
   connect: (own: IoRedisLike) => own.connect(),
   isReady: (own: IoRedisLike) => own.status === 'ready',
@@ -163,7 +163,7 @@ export class IoRedisConnection implements Connection {
 
   send(call: Call): Promise<unknown> {
     const client = this.#generations.ready;
-    if (client === undefined) return Promise.reject(away('the connection was lost'));
+    if (client === undefined) return Promise.reject(unreachable('the connection was lost'));
     const { keyPrefix } = client.options;
     return written(client, prefixed(call, keyPrefix, keyPrefix));
   }
@@ -222,7 +222,7 @@ async function seedOf(cluster: IoRedisClusterLike, terms: Dialling): Promise<See
   }
   const nodes = cluster.nodes('all');
   const [template] = nodes;
-  if (template === undefined) throw away(`the client is not connected: ${cluster.status}`);
+  if (template === undefined) throw unreachable(`the client is not connected: ${cluster.status}`);
   const options = { ...WITHOUT_REPEATS, connectTimeout: driverPatienceOf(terms), keyPrefix: '' };
   return {
     addresses: nodes.map(({ options: { host = '127.0.0.1', port = 6379 } }) => ({ host, port })),

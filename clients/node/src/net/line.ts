@@ -38,13 +38,13 @@ export class List {
 
 /** A connection to a node. */
 export interface Link {
-  /** True once the server has answered a command on it. */
-  hasAnswered: boolean;
+  /** True once the server has replied to a command on it. */
+  hasReplied: boolean;
   /** True once READONLY or MASTERDOWN has counted as its failure. */
   hasFailed: boolean;
 }
 
-export const newLink = (): Link => ({ hasAnswered: false, hasFailed: false });
+export const newLink = (): Link => ({ hasReplied: false, hasFailed: false });
 
 /**
  * A command for a node. It waits for a place or a connection, and then for its reply. An interface,

@@ -4,13 +4,13 @@ import type { Call } from '../wire/words.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection } from './connection.js';
 import {
-  away,
   type Dialling,
   driverPatienceOf,
   Generations,
   type Listener,
   patienceOf,
   Refusal,
+  unreachable,
   whenEnded,
   within,
 } from './generations.js';
@@ -65,9 +65,9 @@ export type NodeAddressMap =
   | ((name: string) => Address | undefined);
 
 /**
- * Tells the driver, when it is about to queue a call, whether the caller still waits. Never removes
- * a call from the queue: after two such removals in a row node-redis 5.12 writes nothing more,
- * although it reports that it is ready.
+ * Reports to the driver, when it is about to queue a call, whether the caller still waits. Never
+ * removes a call from the queue: after two such removals in a row node-redis 5.12 writes nothing
+ * more, although it reports that it is ready.
  */
 class WhenQueued {
   constructor(private readonly waiting: Waiting) {}
@@ -102,7 +102,7 @@ function withoutRepeats(
 /** The clients whose socket is not connected yet. */
 const connecting = new WeakSet<NodeRedisLike>();
 
-/** The calls to a client of one node that `withoutRepeats` has made. */
+/** The calls to a client of one node that was opened by `withoutRepeats`. */
 const NODE = {
   async connect(own: NodeRedisLike) {
     connecting.add(own);
@@ -148,9 +148,9 @@ export class NodeRedisConnection implements Connection {
 
   /** Returns a client of a pool, whose options are those of the pool. It ends with the pool. */
   async #memberOf(pool: NodeRedisLike): Promise<NodeRedisLike> {
-    if (!pool.isOpen || pool.isClosing) throw away('the client is not connected');
+    if (!pool.isOpen || pool.isClosing) throw unreachable('the client is not connected');
     const member = (await pool.execute?.((one: NodeRedisLike) => one)) as NodeRedisLike;
-    if (this.#forgetMember === undefined) throw away('the limiter is closed');
+    if (this.#forgetMember === undefined) throw unreachable('the limiter is closed');
     this.#forgetMember();
     this.#forgetMember = whenEnded(member, 'end', () => void this.#memberEnded(pool));
     return member;
@@ -165,7 +165,7 @@ export class NodeRedisConnection implements Connection {
 
   send({ args }: Call, waiting: Waiting): Promise<unknown> {
     const client = this.#generations.ready;
-    if (client === undefined) return Promise.reject(away('the connection was lost'));
+    if (client === undefined) return Promise.reject(unreachable('the connection was lost'));
     return client.sendCommand([...args], optionsOf(waiting));
   }
 
@@ -240,7 +240,7 @@ async function seedOf(
   const opened = async () => {
     await refusal.during(second.connect());
     const [master] = second.masters;
-    if (master === undefined) throw away('the cluster has no primary');
+    if (master === undefined) throw unreachable('the cluster has no primary');
     const template = await second.nodeClient(master as never);
     return seeded(second.masters, template, terms, {
       socketTimeout: defaults?.socket?.socketTimeout,

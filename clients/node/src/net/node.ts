@@ -229,19 +229,19 @@ export class Node {
     }
   }
 
-  /** Called with the error of a dial, which is one failure. A refused login is an answer. */
+  /** Called with the error of a dial, which is one failure. A refused login is a reply. */
   failsToDial(error: unknown): void {
     if (error === this.#dialError) return;
     this.#dialError = error;
     if (error instanceof DialError) this.breaker.failed(error.dialDueMs);
-    else if (error instanceof CommandRejectedError) this.breaker.answered();
+    else if (error instanceof CommandRejectedError) this.breaker.succeeded();
   }
 
-  /** Called when a command was answered: by a decision, a rejection or another error reply. */
+  /** Called after the reply to a command: a decision, a rejection or another error. */
   hears(link: Link): void {
     // What is sent later is younger anyway, so a lone command needs no look at the clock.
     if (this.#flying.size + this.#stale.size > 1) this.#heardMs = this.run.nowMs();
-    link.hasAnswered = true;
+    link.hasReplied = true;
   }
 
   /** Called after an error reply of a server that cannot decide now. */
@@ -277,7 +277,7 @@ export class Node {
     this.#link = newLink();
     this.#lostMs = this.run.nowMs();
     // A connection that cannot dial reports a failed dial in the same way.
-    if (!link.hasAnswered || this.connection.connect === undefined) this.breaker.failed();
+    if (!link.hasReplied || this.connection.connect === undefined) this.breaker.failed();
   }
 
   /** Ends all commands in flight, whose connections are closed. */

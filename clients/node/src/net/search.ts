@@ -63,10 +63,10 @@ class SearchCommand extends UntilGivenUp implements Command {
     this.#link = this.#node.sends(this, false, this.sentMs, nowMs);
   }
 
-  /** @param isAnswered Whether the server has answered. */
-  leave(isAnswered: boolean): void {
+  /** @param hasReplied Whether the server has replied. */
+  leave(hasReplied: boolean): void {
     if (this.list === undefined) return;
-    if (isAnswered) this.#node?.hears(this.#link as Link);
+    if (hasReplied) this.#node?.hears(this.#link as Link);
     this.#node?.leaves(this, false);
   }
 

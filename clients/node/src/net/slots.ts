@@ -46,7 +46,7 @@ function hostOr(host: unknown, from: string): string {
 /**
  * Reads a reply of `CLUSTER SLOTS`.
  *
- * @param from The node that answered. A node may not know its own host.
+ * @param from The node that replied. A node may not know its own host.
  * @param translated Returns the name under which the application reaches an address.
  */
 export function slotMapOf(

@@ -86,7 +86,7 @@ export interface Waiting {
   sends?(node: string | undefined): void;
 }
 
-/** A caller that waits for an answer until it gives up. */
+/** A caller that waits for a result until it gives up. */
 export class UntilGivenUp implements Waiting {
   #controller: AbortController | undefined;
   ended = false;

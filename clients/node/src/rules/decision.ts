@@ -11,7 +11,7 @@ import {
 
 /**
  * The source of a decision. `server`: the server decided. `local`: this process decided, by a
- * prefetched permit, a denial that it remembers or `onError: 'local'`. `error`: there was no answer
+ * prefetched permit, a denial that it remembers or `onError: 'local'`. `error`: there was no reply
  * and `onError` decided, so the decision says nothing about the caller's usage.
  */
 export type Source = 'server' | 'local' | 'error';
@@ -89,7 +89,7 @@ export class Decision {
    * The `retryAfterMs` if the policy were enforced; without a policy the same as `retryAfterMs`.
    */
   readonly wouldRetryAfterMs: number;
-  /** The reason that the server was not called or did not answer, if `onError` decided. */
+  /** The reason that the server was not called or did not reply, if `onError` decided. */
   readonly error: Error | undefined;
 
   constructor(fields: DecisionFields) {
@@ -113,12 +113,12 @@ export class Decision {
     Object.freeze(this);
   }
 
-  /** True if `onError` decided because the server did not answer or was not called. */
+  /** True if `onError` decided because the server did not reply or was not called. */
   get degraded(): boolean {
     return this.error !== undefined;
   }
 
-  /** The reason that there was no answer; undefined unless `degraded`. */
+  /** The reason that there was no reply; undefined unless `degraded`. */
   get reason(): UnavailableReason | undefined {
     return this.error instanceof UnavailableError ? this.error.reason : undefined;
   }
@@ -179,19 +179,21 @@ export class DeniedError extends RateLimitError {
   }
 
   /**
-   * The status with which an error handler answers: 429; 413 if `never`, or 403 if `banned`; 503 if
+   * The status that an error handler returns: 429; 413 if `never`, or 403 if `banned`; 503 if
    * `onError` denied.
    */
   get status(): number {
     return this.decision.problem().status;
   }
 
-  /** The headers of that answer: those of the decision, and `Cache-Control: no-store`. */
+  /** The headers of that response: those of the decision, and `Cache-Control: no-store`. */
   get headers(): Record<string, string> {
     return { ...this.decision.headers(), 'Cache-Control': 'no-store' };
   }
 
-  /** Returns that answer, with the problem as its body. Hono calls it for an error of a handler. */
+  /**
+   * Returns that response, with the problem as its body. Hono calls it for an error of a handler.
+   */
   getResponse(): Response {
     const { status } = this;
     const headers = { ...this.headers, 'Content-Type': 'application/problem+json' };

@@ -54,15 +54,15 @@ export class ClosedError extends RateLimitError {
 }
 
 /**
- * The reason that there is no answer. `timeout`: the server is silent. `connection`: there is no
+ * The reason that there is no reply. `timeout`: the server is silent. `connection`: there is no
  * connection, or it broke. `server`: the server cannot decide now. `overloaded`: there are too many
- * calls, or the reply came too late, but the server answers others. `circuit`: the circuit breaker
- * is open.
+ * calls, or the reply came too late, but the server replies to others. `circuit`: the circuit
+ * breaker is open.
  */
 export type UnavailableReason = 'timeout' | 'connection' | 'server' | 'overloaded' | 'circuit';
 
 /**
- * There was no answer. With the reasons `timeout`, `connection` and `overloaded` the call may have
+ * There was no reply. With the reasons `timeout`, `connection` and `overloaded` the call may have
  * counted, so it is not repeated.
  */
 export class UnavailableError extends RateLimitError {
@@ -73,7 +73,7 @@ export class UnavailableError extends RateLimitError {
     message: string,
     options?: ErrorOptions,
   ) {
-    // While a server is away, each call makes such an error, and a stack trace would take longer
+    // While a server is down, each call creates such an error, and a stack trace would take longer
     // than the rest of the call.
     const { stackTraceLimit } = Error;
     const isSent =

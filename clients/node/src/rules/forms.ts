@@ -29,7 +29,7 @@ export {
 /** Options of each rule, in addition to its limits. */
 export interface RuleOptions {
   /**
-   * The behavior if the server does not answer. `allow` serves the call, `deny` refuses it (a 503,
+   * The behavior if the server does not reply. `allow` serves the call, `deny` refuses it (a 503,
    * not a 429), and `local` decides in this process. `local` is not possible for a lease, a quota,
    * a backoff, or a policy without a default. Default: the limiter's `onError`, which is `allow`.
    */
@@ -80,7 +80,7 @@ interface Shape {
   fallback?: Rule | undefined;
 }
 
-function made(shape: Shape, options: RuleOptions): Rule {
+function build(shape: Shape, options: RuleOptions): Rule {
   const { onError, localShare = 1, prefetch, count = 'all' } = options;
   if (onError !== undefined && !['allow', 'deny', 'local'].includes(onError)) {
     throw new InvalidArgumentError('onError', 'allow, deny or local');
@@ -165,7 +165,7 @@ function rateRule(kind: RuleKind, word: string, argument: 'burst' | 'capacity'):
     if (BigInt(rate) * 1_000_000n > 1_000_000_000n * us) {
       throw new InvalidArgumentError('rate', 'at most 1000000000 per second');
     }
-    return made({ kind, name, words, limit: burst, windowMs: ms(refillUs) }, options);
+    return build({ kind, name, words, limit: burst, windowMs: ms(refillUs) }, options);
   };
 }
 
@@ -204,7 +204,7 @@ function windowRule<Options extends RuleOptions>(
     checkOptions(options, types);
     const words = [word, integer('limit', limit, 1), duration('window', window), ...more(options)];
     const windowMs = ms(microseconds('window', window));
-    return made({ kind, name, words, limit, windowMs }, options);
+    return build({ kind, name, words, limit, windowMs }, options);
   };
 }
 
@@ -262,7 +262,7 @@ export function backoff(
   if (microseconds('max', max) >= microseconds('forget', forget)) {
     throw new InvalidArgumentError('forget', 'more than max');
   }
-  return made({ kind: 'backoff', name, words, limit: attempts }, options);
+  return build({ kind: 'backoff', name, words, limit: attempts }, options);
 }
 
 export type QuotaUnit = 'day' | 'week' | 'month' | 'quarter' | 'year';
@@ -309,14 +309,14 @@ export function quota(
   if (start !== undefined) words.push('START', String(start));
   const days = { day: 1, week: 7 }[unit as string];
   const windowMs = days && days * 86_400_000;
-  return made({ kind: 'quota', name, words, limit, windowMs }, options);
+  return build({ kind: 'quota', name, words, limit, windowMs }, options);
 }
 
 /** Allows `limit` holders at once. A permit expires after `ttl`. Use it with `Limiter.lease`. */
 export function lease(name: string, limit: number, ttl: Duration, options: RuleOptions = {}): Rule {
   checkOptions(options, TYPES);
   const words = ['LEASE', integer('limit', limit, 1, 1_000_000), duration('ttl', ttl)];
-  return made({ kind: 'lease', name, words, limit }, options);
+  return build({ kind: 'lease', name, words, limit }, options);
 }
 
 const POLICY_TYPES = typesOf<RuleOptions & { default?: Rule; variants?: string[] }>({
@@ -354,5 +354,5 @@ export function policy(
   }
   const words = ['USE', name, ...variants.flatMap((variant) => ['FOR', variant])];
   if (fallback) words.push('DEFAULT', ...fallback.words);
-  return made({ kind: 'policy', name, words, limit: fallback?.limit ?? 0, fallback }, options);
+  return build({ kind: 'policy', name, words, limit: fallback?.limit ?? 0, fallback }, options);
 }

@@ -76,8 +76,8 @@ export function retryAfterSeconds(retryAfterMs: number): number | undefined {
 }
 
 /**
- * Returns the headers for a decision of one rule or of several. If `onError` decided without an
- * answer, only a denial has a header: `Retry-After`.
+ * Returns the headers for a decision of one rule or of several. If `onError` decided without a
+ * reply, only a denial has a header: `Retry-After`.
  */
 export function rateLimitHeaders(
   decision: DecisionValues,

@@ -16,7 +16,7 @@ export type Backend = 'module' | 'functions' | 'script';
 
 /**
  * The kind of an event. `lease`: the decision on a lease, or a release by an admission that got no
- * answer. `commit` and `cancel`: the end of a reservation. `rejected`: the server refused the call.
+ * reply. `commit` and `cancel`: the end of a reservation. `rejected`: the server refused the call.
  */
 export type DecisionKind =
   | 'check'
@@ -31,7 +31,7 @@ export type DecisionKind =
 /** A decision, a charge, a refund, the end of an item of an admission, or a rejection. */
 export interface DecisionEvent {
   readonly kind: DecisionKind;
-  /** Undefined if the call was rejected, or got no answer at the end of an admission. */
+  /** Undefined if the call was rejected, or got no reply at the end of an admission. */
   readonly decision: Decision | undefined;
   /** The rule that decided; of a rejected call, its first rule. */
   readonly rule: Rule;
@@ -76,7 +76,7 @@ export interface LimiterOptions extends KeyOptions {
   /** The `onError` of rules that do not set their own. Default `allow`. */
   onError?: OnError | undefined;
   /**
-   * The maximum number of commands that a node has not answered. Further calls stand in line.
+   * The maximum number of commands to which a node has not replied. Further calls stand in line.
    * Default 256.
    */
   maxInFlight?: number | undefined;
@@ -86,8 +86,8 @@ export interface LimiterOptions extends KeyOptions {
    */
   maxWaiting?: number | undefined;
   /**
-   * The maximum number of keys whose last denial is remembered, for calls that the server does not
-   * answer. Default 10,000; 0: none is remembered.
+   * The maximum number of keys whose last denial is remembered, for calls without a
+   * reply. Default 10,000; 0: none is remembered.
    */
   knownDenials?: number | undefined;
   /**
@@ -119,7 +119,7 @@ export interface LimiterOptions extends KeyOptions {
    */
   onDecision?: OnDecision | undefined;
   /**
-   * Whether decisions without an answer are logged with `console.warn`, at most once per second
+   * Whether decisions without the server are logged with `console.warn`, at most once per second
    * and reason. Default true.
    */
   logErrors?: boolean | undefined;
@@ -275,7 +275,7 @@ export const TYPES = {
 export interface Counters {
   readonly allowed: number;
   readonly denied: number;
-  /** Decisions, allowed or denied, that `onError` made because there was no answer. */
+  /** Decisions, allowed or denied, that `onError` made because there was no reply. */
   readonly degraded: number;
   /**
    * Decisions, allowed or denied, made without a call to the server: by the denial cache, by a
@@ -288,7 +288,7 @@ export interface Counters {
   readonly rejected: number;
   /**
    * The ends of admissions that failed: a charge, a refund, a commit, a cancellation or a release
-   * that got no answer or was refused; and ends of leases without an answer by the end of `close`.
+   * that got no reply or was refused; and ends of leases without a reply by the end of `close`.
    */
   readonly unsettled: number;
 }

@@ -3,7 +3,7 @@ import { type Duration, duration, integer } from './durations.js';
 import { InvalidArgumentError } from './errors.js';
 import { type Subject, textOf } from './keys.js';
 
-/** The decision on the calls of a rule if the server does not answer. */
+/** The decision on the calls of a rule if the server does not reply. */
 export type OnError = 'allow' | 'deny' | 'local';
 
 export type RuleKind =
@@ -64,7 +64,7 @@ export interface Rule {
   toString(): string;
 }
 
-/** Returns true for a rule, made by a function of `forms.ts`. */
+/** Returns true for a rule, created by a function of `forms.ts`. */
 export function isRule(value: unknown): value is Rule {
   return (value as Partial<Rule> | null | undefined)?.words !== undefined;
 }
@@ -81,7 +81,7 @@ const RESERVATION_TTL = '30s';
 
 /**
  * A rule with a subject, and what the call takes: 1 unit, unless it has a `cost` or a `reserve`.
- * Made by `rule.of(subject)`. Items do not change: each method returns another item.
+ * Created by `rule.of(subject)`. Items do not change: each method returns another item.
  */
 export class Item {
   readonly rule: Rule;
@@ -113,7 +113,10 @@ export class Item {
   cost(units: number): Item {
     integer('cost', units, 0);
     if (this.ttl !== undefined) {
-      throw new InvalidArgumentError('cost', `no cost beside the reservation of ${this.rule.name}`);
+      throw new InvalidArgumentError(
+        'cost',
+        `no cost next to the reservation of ${this.rule.name}`,
+      );
     }
     return new Item(this.rule, this.subject, { ...this, units });
   }
@@ -142,7 +145,7 @@ export class Item {
       throw new InvalidArgumentError('rule', `fixed, quota or a policy; ${name} is a ${kind}`);
     }
     if (this.units !== undefined && this.ttl === undefined) {
-      throw new InvalidArgumentError('reserve', `no reservation beside the cost of ${name}`);
+      throw new InvalidArgumentError('reserve', `no reservation next to the cost of ${name}`);
     }
     integer('cost', units, 0);
     return new Item(this.rule, this.subject, { ...this, units, ttl: duration('ttl', ttl) });

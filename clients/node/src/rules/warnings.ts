@@ -11,13 +11,13 @@ export function warnOnce(code: string, message: string, cause?: unknown): void {
 
 const failed = new WeakSet<object>();
 let failures = 0;
-/** The most functions to warn of, because a program may make one for each request. */
+/** The maximum number of functions to warn about. A program may create one for each request. */
 const MOST_FAILED = 100;
 
 /** Emits a warning about a function of the application, once for each of the first functions. */
-export function warnOnceOf(made: object, code: string, message: string, cause?: unknown): void {
-  if (failed.has(made) || failures >= MOST_FAILED) return;
-  failed.add(made);
+export function warnOnceOf(source: object, code: string, message: string, cause?: unknown): void {
+  if (failed.has(source) || failures >= MOST_FAILED) return;
+  failed.add(source);
   failures += 1;
   emit(code, message, cause);
 }

@@ -11,7 +11,7 @@ export type OnHead = (status: number | undefined) => void;
 
 /**
  * Returns the listener for the head of the response to a request: it gives back what the request
- * took under the rules that do not count the response, without waiting for the answer. Only its
+ * took under the rules that do not count the response, without waiting for the reply. Only its
  * first call has an effect. Returns undefined if there is nothing to give back.
  *
  * A client that left before the head counts under every rule. Otherwise it could reset each request
@@ -38,7 +38,7 @@ export function headListener(
     for (const { rule, subject, row } of taken) {
       if (isCounted(rule, status)) continue;
       if (row.source === 'local' && limiter.putBack(rule, subject, row, tag)) continue;
-      // The limiter counts a rejected refund. Without an answer, the units stay taken.
+      // The limiter counts a rejected refund. Without a reply, the units stay taken.
       limiter.refund(rule, subject, { cost: row.granted, tag }).catch(() => {});
     }
   };

@@ -61,8 +61,8 @@ export class RedisThrottleStore {
   /** False because all processes share a key. Read by express-rate-limit. */
   readonly localKeys = false;
   /**
-   * The name of the rule and `|`, which no name contains. Read by express-rate-limit, to tell the
-   * keys of this store from those of another.
+   * The name of the rule and `|`, which no name contains. Read by express-rate-limit, to
+   * distinguish the keys of this store from those of another.
    */
   readonly prefix: string;
   readonly #limiter: Limiter;
@@ -108,7 +108,7 @@ export class RedisThrottleStore {
    */
   init(options: ExpressRateLimitOptions): void {
     try {
-      this.#rule = this.#agreed(options);
+      this.#rule = this.#agree(options);
     } catch (error) {
       this.#refused = error as Error;
       // express-rate-limit 8 logs the error and goes on: it next reads this method.
@@ -122,7 +122,7 @@ export class RedisThrottleStore {
   }
 
   /** Returns the rule for the options. */
-  #agreed(options: ExpressRateLimitOptions): Rule {
+  #agree(options: ExpressRateLimitOptions): Rule {
     const { limit, windowMs, passOnStoreError } = options;
     if (passOnStoreError === true) {
       // `passOnStoreError` would also serve requests after an error in the program or its setup.
@@ -169,7 +169,7 @@ export class RedisThrottleStore {
   }
 
   /**
-   * @throws UnavailableError, a 503, under `onError: 'deny'`, if the server gave no answer;
+   * @throws UnavailableError, a 503, under `onError: 'deny'`, if the server did not reply;
    * InvalidArgumentError, a 400, for a request without a key.
    */
   async increment(key: string): Promise<HitCount> {
@@ -187,8 +187,8 @@ export class RedisThrottleStore {
     if (isClosed(decision)) {
       throw withStatus(decision.error ?? new UnavailableError('server', 'no decision'), 503);
     }
-    const told = hitsOf(rule, decision, 1000);
-    return { totalHits: hits ?? told.hits, resetTime: this.#at(told.waitMs) };
+    const reported = hitsOf(rule, decision, 1000);
+    return { totalHits: hits ?? reported.hits, resetTime: this.#at(reported.waitMs) };
   }
 
   async get(key: string): Promise<HitCount | undefined> {

@@ -45,9 +45,9 @@ export interface ExpressOptions<
   Outgoing extends ServerResponse = Response,
 > extends MiddlewareOptions<Incoming> {
   /**
-   * Answers a denial instead of the problem body. The status and the headers are already set. If a
-   * lease is among the rules, `next` is called with a DeniedError, so that no work is done without
-   * a permit.
+   * Responds to a denial instead of the problem body. The status and the headers are already set.
+   * If a lease is among the rules, `next` is called with a DeniedError, so that no work is done
+   * without a permit.
    */
   onDenied?:
     | ((
@@ -75,7 +75,7 @@ export type ExpressErrorHandler = (
 ) => void;
 
 /**
- * Limits the requests that pass through it. The middleware answers a denied request itself. An
+ * Limits the requests that pass through it. The middleware responds to a denied request itself. An
  * error in the program or its setup goes to `next`. The decision is in `request.rateLimit`. Leases
  * are released when the response ends. If the client leaves before, they are no longer renewed, and
  * are released when the application calls `response.end`, or expire. A client that leaves before
@@ -143,9 +143,9 @@ export function rateLimit<
 const OF_DENIED = typesOf<{ headers?: readonly HeaderStyle[] }>({ headers: 'any' });
 
 /**
- * Returns an error handler that answers a DeniedError of a handler as the middleware answers its
- * own denials: with the problem body and the headers. It passes other errors on, and all errors
- * after the head of the response. Use it after all routes: `app.use(answerDenied())`.
+ * Returns an error handler that responds to a DeniedError of a handler as the middleware responds
+ * to its own denials: with the problem body and the headers. It passes other errors on, and all
+ * errors after the head of the response. Use it after all routes: `app.use(answerDenied())`.
  *
  * @param options.headers The forms of the headers. Default `['draft-11']`.
  */
@@ -176,7 +176,7 @@ function setHeaders(response: ServerResponse, headers: Record<string, string>): 
 function send(response: ServerResponse, problem: Problem): void {
   for (const [name, value] of Object.entries(PROBLEM_HEADERS)) response.setHeader(name, value);
   const body = JSON.stringify(problem);
-  // Set the length explicitly, because the answer to `HEAD` has no body.
+  // Set the length explicitly, because the response to `HEAD` has no body.
   response.setHeader('Content-Length', Buffer.byteLength(body));
   response.end(body);
 }
@@ -206,7 +206,7 @@ function holdUntilEnd(
 
 /**
  * Calls `onHead` when the head is sent, or when the client disconnects before. An application whose
- * read of the body fails for that reason answers before the response is closed.
+ * read of the body fails for that reason responds before the response is closed.
  */
 function callAtHead(request: IncomingMessage, response: ServerResponse, onHead: OnHead): void {
   const { writeHead } = response;

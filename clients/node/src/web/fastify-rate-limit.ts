@@ -90,7 +90,7 @@ export function redisThrottleStore(
 
     incr(key: string, callback: FastifyStoreCallback, timeWindow: number, max: number): void {
       const constant = { current: 1, ttl: timeWindow };
-      this.#answer({ key, timeWindow, max, constant }, callback, async (rule, subject) => {
+      this.#respond({ key, timeWindow, max, constant }, callback, async (rule, subject) => {
         const { decision, hits } = await limiter.hit(rule, subject);
         opened(decision);
         const isOver = hits === undefined || hits > max;
@@ -98,14 +98,14 @@ export function redisThrottleStore(
           const over = { rule, subject, max, timeWindow, hits, leftMs: decision.retryAfterMs };
           return this.#exceeding.hit(over);
         }
-        const told = hitsOf(rule, decision, timeWindow);
-        return { current: hits ?? told.hits, ttl: told.waitMs };
+        const reported = hitsOf(rule, decision, timeWindow);
+        return { current: hits ?? reported.hits, ttl: reported.waitMs };
       });
     }
 
     read(key: string, callback: FastifyStoreCallback, timeWindow: number, max: number): void {
       const constant = max > 0 ? { current: 0, ttl: 0 } : { current: 1, ttl: timeWindow };
-      this.#answer({ key, timeWindow, max, constant }, callback, async (rule, subject) => {
+      this.#respond({ key, timeWindow, max, constant }, callback, async (rule, subject) => {
         const now = opened(await limiter.peek(withoutLimit(rule), subject, { cost: 0 }));
         if (!now.allowed) {
           const more = (await this.#exceeding?.count(subject)) || 1;
@@ -120,13 +120,13 @@ export function redisThrottleStore(
       return new RedisThrottleStore(routeOptions);
     }
 
-    /** Calls back with the answer or the error, and never throws. */
-    #answer(
-      { key, timeWindow, max, constant }: Asked,
+    /** Calls back with the hits or the error, and never throws. */
+    #respond(
+      { key, timeWindow, max, constant }: HitRequest,
       callback: FastifyStoreCallback,
       decide: (rule: Rule, subject: string) => Promise<FastifyHits>,
     ): void {
-      const decided = async () => {
+      const count = async () => {
         if (isMissing(key)) throw withStatus(new InvalidArgumentError('key', 'a key'), 400);
         if (typeof max !== 'number' || Number.isNaN(max)) {
           throw new InvalidArgumentError('max', 'a number');
@@ -137,17 +137,17 @@ export function redisThrottleStore(
         const rule = fixed(name, limit, `${timeWindow}ms`, { prefetch: 1 });
         return decide(rule, joined(...this.#space, String(key)));
       };
-      decided().then((hits) => callback(null, hits), callback);
+      count().then((hits) => callback(null, hits), callback);
     }
   };
 }
 
-interface Asked {
+interface HitRequest {
   /** A key generator may also return a number, or nothing. */
   key: string | number | null | undefined;
   timeWindow: number;
   max: number;
-  /** The answer without a call if `max` is 0 or infinite. */
+  /** The hits, without a call, if `max` is 0 or infinite. */
   constant: FastifyHits;
 }
 
@@ -214,7 +214,7 @@ class Exceeding {
   ) {}
 
   /**
-   * Counts a denial, and extends it. Without an answer the denial ends as it would have.
+   * Counts a denial, and extends it. Without a reply, the denial ends as it would have.
    *
    * @returns The hits, and the ms until the denial ends.
    */

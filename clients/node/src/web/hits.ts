@@ -23,7 +23,7 @@ export function hitsOf({ limit }: Rule, decision: Decision, unknownMs: number): 
   return { hits, waitMs: decision.resetAfterMs };
 }
 
-/** Returns true if `onError` denied the call because there was no answer. */
+/** Returns true if `onError` denied the call because there was no reply. */
 export function isClosed({ allowed, source }: Decision): boolean {
   return !allowed && source === 'error';
 }
@@ -33,7 +33,7 @@ export function isMissing(key: unknown): boolean {
   return !isSubject(key);
 }
 
-/** Adds what makes a framework answer an error with this status: Hono calls `getResponse`. */
+/** Adds the properties by which a framework responds with this status: Hono calls `getResponse`. */
 export function withStatus(error: Error, statusCode: number): Error {
   const getResponse = () => new Response(null, { status: statusCode });
   Object.defineProperty(error, 'getResponse', { value: getResponse, configurable: true });

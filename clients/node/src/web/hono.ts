@@ -49,7 +49,7 @@ export interface HonoOptions<Context extends ContextLike = HonoContext>
    * `@hono/node-server` provides. Other runtimes need this option or `key`.
    */
   peer?: ((context: Context) => string | undefined) | undefined;
-  /** Answers a denial instead of the problem body. The middleware adds the headers. */
+  /** Responds to a denial instead of the problem body. The middleware adds the headers. */
   onDenied?: ((context: Context, decision: Decision) => Response | Promise<Response>) | undefined;
 }
 
@@ -141,7 +141,7 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
     onHead?.(isGone ? undefined : context.res.status);
     if (isGone) release(leases);
     if (context.res.status === 101) {
-      // Release now: the answer to an upgrade cannot be copied, and the connection after it is no
+      // Release now: the response to an upgrade cannot be copied, and the connection after it is no
       // longer a response.
       release(leases);
       return;
@@ -210,7 +210,7 @@ function releasing(context: ContextLike, leases: readonly Lease[], client: Abort
   // If another middleware replaces the response, only its end remains.
   const leave = () => (context.env?.outgoing?.writableFinished ? done() : letExpire(leases));
   whenGone(context, client, leave);
-  // The body of an answer to HEAD is neither read nor cancelled.
+  // The body of a response to HEAD is neither read nor cancelled.
   if (response.body === null || client.aborted || req.raw.method === 'HEAD') {
     done();
     return response;

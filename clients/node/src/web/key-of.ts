@@ -71,7 +71,7 @@ export function keyOf(...headers: string[]): (request: WithHeaders) => string | 
 
 /**
  * Returns `keyOf` for a package whose key functions must return a text. A request without one of
- * the fields, or with one more than once, is answered 400.
+ * the fields, or with one more than once, gets a 400 response.
  */
 export function requiredKeyOf(
   headers: readonly string[],
@@ -90,7 +90,7 @@ export function requiredKeyOf(
  * Returns a function for the option `keyGenerator` that joins the values of one or more header
  * fields, such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the
  * same key only if all their fields are equal. A request without one of the fields, or with one
- * more than once, is answered 400.
+ * more than once, gets a 400 response.
  *
  * @throws InvalidArgumentError without a name, or for one that no header field can have.
  */

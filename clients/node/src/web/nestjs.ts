@@ -26,7 +26,7 @@ export interface StorageOptions {
 
 const TYPES = typesOf<StorageOptions>({ limiter: 'any', name: 'any' });
 
-/** The answer of a storage. All times are in seconds, rounded up. */
+/** The result of a storage. All times are in seconds, rounded up. */
 export interface ThrottlerRecord {
   totalHits: number;
   timeToExpire: number;
@@ -61,7 +61,7 @@ export class RedisThrottleStorage {
    * @param ttl The window, in ms.
    * @param blockDuration The length of a ban, in ms, at most 366 days. 0 or the ttl: none, the
    * window's end unblocks.
-   * @throws HttpException with the status 503 under `onError: 'deny'`, if there is no answer, or
+   * @throws HttpException with the status 503 under `onError: 'deny'`, if there is no reply, or
    * with 400 without a key; InvalidArgumentError for a limit that is no number.
    */
   async increment(
@@ -97,7 +97,7 @@ export class RedisThrottleStorage {
 
   /**
    * Checks a rule, and the ban of the key on a key of its own: a ban on the key of the rule could
-   * not be told from the end of its window. Bans the key when only the rule denies.
+   * not be distinguished from the end of its window. Bans the key when only the rule denies.
    */
   async #checkBanned(rule: Rule, subject: string, banMs: number): Promise<Decision> {
     const ban = fixed(`${rule.name}/ban`, 1, 1, { prefetch: 1 });
@@ -116,7 +116,7 @@ export class RedisThrottleStorage {
       // Both end what this process knows of the key. Its ban holds also if the server falls silent.
       await this.#limiter.peek(ban, banned, { ...options, cost: 0 });
     } catch (error) {
-      // Without an answer, the window's end unblocks the key.
+      // Without a reply, the window's end unblocks the key.
       if (error instanceof UnavailableError) return decision;
       throw error;
     }
@@ -132,7 +132,7 @@ interface Reply {
 }
 
 /**
- * Answers a DeniedError of a handler with the problem body and the headers of a denial:
+ * Responds to a DeniedError of a handler with the problem body and the headers of a denial:
  * `app.useGlobalFilters(new DeniedFilter())`. For applications over HTTP.
  */
 export class DeniedFilter implements ExceptionFilter<DeniedError> {
@@ -161,7 +161,7 @@ function seconds(ms: number): number {
  * Returns a function for the option `getTracker` that joins the values of one or more header
  * fields, such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the
  * same key only if all their fields are equal. A request without one of the fields, or with one
- * more than once, is answered 400.
+ * more than once, gets a 400 response.
  *
  * @throws InvalidArgumentError without a name, or for one that no header field can have.
  */

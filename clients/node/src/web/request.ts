@@ -1,5 +1,5 @@
 /**
- * The code that the middleware of all frameworks shares: the subject, the calls and the answer. A
+ * The code that the middleware of all frameworks shares: the subject, the calls and the result. A
  * framework's own file only reads its requests and writes its responses.
  */
 import { randomUUID } from 'node:crypto';
@@ -46,8 +46,8 @@ export interface RequestRule<Incoming> {
 
 /**
  * Returns the subject of a request. If it is null, undefined or empty, the `anonymous` rule
- * applies, or the request is answered 400. The same if it is not a subject, such as an array of a
- * body, or if the function throws; the process then emits a warning, once for the function.
+ * applies, or the request gets a 400 response. The same if it is not a subject, such as an array of
+ * a body, or if the function throws; the process then emits a warning, once for the function.
  */
 export type KeyFunction<Incoming> = (
   request: Incoming,
@@ -65,7 +65,7 @@ export interface MiddlewareOptions<Incoming> {
   key?: KeyFunction<Incoming> | undefined;
   /**
    * The rule for a request without a subject. It limits by the client's address and replaces all
-   * other rules. Default: none; the request is answered 400.
+   * other rules. Default: none; the request gets a 400 response.
    */
   anonymous?: Rule | undefined;
   /**
@@ -75,14 +75,14 @@ export interface MiddlewareOptions<Incoming> {
   trustedProxies?: readonly string[] | undefined;
   /**
    * The cost of a request. Rules that take no cost ignore it. Default 1. A request for which a
-   * function returns no integer from 0 to 10^12 is answered 400.
+   * function returns no integer from 0 to 10^12 gets a 400 response.
    */
   cost?: PerRequest<Incoming, number> | undefined;
   /** Returns true for a request that is not to be limited. */
   skip?: ((request: Incoming) => boolean | Promise<boolean>) | undefined;
   /**
    * Returns a hash tag for all keys of a request, which a cluster needs for several rules. A
-   * request with a tag that is empty or no text is answered 400.
+   * request with a tag that is empty or no text gets a 400 response.
    */
   tag?: ((request: Incoming) => string | undefined | Promise<string | undefined>) | undefined;
   /**
@@ -90,7 +90,7 @@ export interface MiddlewareOptions<Incoming> {
    * sent.
    */
   headers?: readonly HeaderStyle[] | undefined;
-  /** A request header that tells the application that `onError` decided. Default: none. */
+  /** A request header that reports to the application that `onError` decided. Default: none. */
   degradedHeader?: string | undefined;
 }
 
@@ -226,12 +226,12 @@ export function requestLimiter<Incoming>(
     return items;
   }
 
-  async function ask(items: readonly Item[], tag: string | undefined, signal?: AbortSignal) {
+  async function check(items: readonly Item[], tag: string | undefined, signal?: AbortSignal) {
     const [first, ...more] = items as [Item, ...Item[]];
-    const { rule: asked, subject, units } = first;
-    if (more.length === 0 && asked.kind === 'lease') {
+    const { rule, subject, units } = first;
+    if (more.length === 0 && rule.kind === 'lease') {
       try {
-        const lease = await limiter.lease(asked, subject, { tag, signal });
+        const lease = await limiter.lease(rule, subject, { tag, signal });
         return { decision: lease.decision, leases: [lease] };
       } catch (error) {
         if (!(error instanceof DeniedError)) throw error;
@@ -239,12 +239,12 @@ export function requestLimiter<Incoming>(
       }
     }
     if (more.length === 0) {
-      const decision = await limiter.check(asked, subject, { cost: units, tag, signal });
+      const decision = await limiter.check(rule, subject, { cost: units, tag, signal });
       return { decision, leases: [] };
     }
-    const [id, askedAtMs] = [randomUUID(), limiter.clock.nowMs()];
+    const [id, startedAtMs] = [randomUUID(), limiter.clock.nowMs()];
     const decision = await limiter.checkAll(items, { tag, id, signal });
-    return { decision, leases: limiter.leasesOf(items, decision, { id, tag, askedAtMs }) };
+    return { decision, leases: limiter.leasesOf(items, decision, { id, tag, startedAtMs }) };
   }
 
   return async function decide(request, signal) {
@@ -256,7 +256,7 @@ export function requestLimiter<Incoming>(
     const isTagged = given !== undefined && given !== null;
     if (isTagged && !isSubject(given)) return { ...PASSED, problem: noSubjectProblem() };
     const tag = isTagged ? textOf(given) : undefined;
-    const { decision, leases } = await ask(items, tag, signal);
+    const { decision, leases } = await check(items, tag, signal);
     return {
       decision,
       headers: rateLimitHeaders(decision, { styles }),
@@ -298,7 +298,7 @@ async function subjectOf<Incoming>(
 }
 
 const NO_COST =
-  'a cost function returned no integer from 0 to 10^12, so the request is answered 400';
+  'a cost function returned no integer from 0 to 10^12, so the request gets a 400 response';
 
 /**
  * Returns the cost of a request under a rule, or undefined if a function returned what no call can

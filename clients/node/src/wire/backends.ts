@@ -66,14 +66,14 @@ function isOlder(one: string, other: string): boolean {
 /** The caller of a call. */
 export interface Caller extends Waiting {
   /** Called with the reply. */
-  answer(reply: unknown): void;
+  receive(reply: unknown): void;
   /** Called with the error of the driver, or of the search for a back end. */
   fail(error: unknown): void;
 }
 
 function report(sent: Promise<unknown>, caller: Caller): void {
   sent.then(
-    (reply) => caller.answer(reply),
+    (reply) => caller.receive(reply),
     (error) => caller.fail(error),
   );
 }
@@ -126,7 +126,7 @@ export class Backends {
   }
 
   /** The back end in use. */
-  get answering(): Backend {
+  get current(): Backend {
     return this.#choice?.backend ?? 'module';
   }
 
@@ -135,17 +135,17 @@ export class Backends {
     const choice = this.#choice;
     // Every server knows the commands other than the module's, so they need no back end.
     if (choice === undefined && (call.args[0] as string).startsWith('RL.')) {
-      report(this.#sendAnew(choice, call, caller), caller);
+      report(this.#sendAgain(choice, call, caller), caller);
       return;
     }
     const sent = written(call, choice ?? MODULE);
     // Each further promise would cost each call time, and a retry is rare.
     this.#sendOnce(sent, caller).then(
-      (reply) => caller.answer(reply),
+      (reply) => caller.receive(reply),
       (error) => {
         if (this.#wanted === 'module' || caller.ended || !didNotRun(error, sent)) {
           caller.fail(this.#noted(error));
-        } else report(this.#sendAnew(choice, call, caller), caller);
+        } else report(this.#sendAgain(choice, call, caller), caller);
       },
     );
   }
@@ -183,12 +183,12 @@ export class Backends {
     }
   }
 
-  async #sendAnew(failed: Choice | undefined, call: Call, waiting: Waiting): Promise<unknown> {
+  async #sendAgain(failed: Choice | undefined, call: Call, waiting: Waiting): Promise<unknown> {
     let choice = failed;
     for (let left = 1; ; left -= 1) {
       waiting.waits?.();
       choice = await this.#found(choice, call);
-      // A caller that gave up has its answer already, so its call must not count now.
+      // A caller that gave up has its result already, so its call must not count now.
       if (waiting.ended) throw new NotSentError('overloaded', 'not sent: the caller has gone');
       const sent = written(call, choice);
       waiting.sends?.(this.nodeOf(call));
@@ -257,21 +257,21 @@ export class Backends {
 
   /** Returns true if the server has the module, even if it refuses the call. */
   async #hasModule(call: Call, waiting: Waiting): Promise<boolean> {
-    const asked = probe(call.keys[0] as string);
+    const sent = probe(call.keys[0] as string);
     try {
-      await this.#searched(this.#connection, asked, waiting);
+      await this.#searched(this.#connection, sent, waiting);
       return true;
     } catch (error) {
       const known = classified(error);
       if (!(known instanceof CommandRejectedError) || known.kind === 'NOAUTH') throw known;
-      return !didNotRun(error, asked);
+      return !didNotRun(error, sent);
     }
   }
 
   /**
    * Runs `act` on every primary of a cluster, because a slot may move to any of them. Throws the
    * error of a primary that refuses. Waits at most half of the deadline for a primary that does not
-   * answer.
+   * reply.
    */
   async #onPrimaries(act: (node: Sender) => Promise<unknown>): Promise<void> {
     const nodes = (await this.#connection.primaries?.()) ?? [this.#connection];

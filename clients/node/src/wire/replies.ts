@@ -3,7 +3,7 @@ import { Decision, orNever } from '../rules/decision.js';
 import { CommandRejectedError } from '../rules/errors.js';
 import type { Leave, Rule } from '../rules/forms.js';
 import { unitsOf } from '../rules/rule.js';
-import { type Ask, ttlMsOf } from './words.js';
+import { type RuleRequest, ttlMsOf } from './words.js';
 
 /** Reads an integer of a reply. A driver may be configured to return bigints. */
 export function replyInteger(value: unknown): number {
@@ -21,7 +21,7 @@ function unexpected(): CommandRejectedError {
  */
 export function decisionOf(
   reply: unknown,
-  { rule, cost = 1, partial = false, leave }: Answered,
+  { rule, cost = 1, partial = false, leave }: Terms,
 ): Decision {
   if (!Array.isArray(reply)) {
     if (reply instanceof Decision) return reply;
@@ -56,7 +56,7 @@ function isBan(limit: number, cost: number, leave: Leave | undefined): boolean {
 }
 
 type FiveIntegers = [number, number, number, number, number];
-type Answered = Pick<Ask, 'rule' | 'cost' | 'partial' | 'leave'>;
+type Terms = Pick<RuleRequest, 'rule' | 'cost' | 'partial' | 'leave'>;
 
 /** Reads the reply of a refund or a charge: five integers, also under a policy. */
 export function settledOf(reply: unknown, rule: Rule): Decision {
@@ -71,12 +71,12 @@ export function settledOf(reply: unknown, rule: Rule): Decision {
  * Reads a reply of `RL.ALL`: five integers, the number of the rule that decided, and a row per
  * rule.
  */
-export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
+export function allDecisionOf(reply: unknown, requests: readonly RuleRequest[]): Decision {
   if (reply instanceof Decision) return reply;
-  if (!Array.isArray(reply) || reply.length !== 6 + asks.length) throw unexpected();
-  const rows = asks.map((ask, at) => decisionOf(reply[6 + at], ask));
+  if (!Array.isArray(reply) || reply.length !== 6 + requests.length) throw unexpected();
+  const rows = requests.map((request, at) => decisionOf(reply[6 + at], request));
   const number = replyInteger(reply[5]);
-  const rule = asks[number - 1]?.rule;
+  const rule = requests[number - 1]?.rule;
   if (rule === undefined) throw unexpected();
   const whole = settledOf(reply.slice(0, 5), rule);
   const waits = rows.filter((row) => !row.wouldAllow).map((row) => row.wouldRetryAfterMs);
@@ -97,14 +97,14 @@ const TOO_MANY = /^ERR (rule \d+: )?too many reservations/;
  * Returns the denial if a key has no room for another reservation, or undefined for another error.
  * The ids are forgotten in time, so it is no error of the program.
  */
-export function tooManyOf(error: unknown, asks: readonly Ask[]): Decision | undefined {
+export function tooManyOf(error: unknown, requests: readonly RuleRequest[]): Decision | undefined {
   if (!(error instanceof CommandRejectedError) || !TOO_MANY.test(error.message)) return undefined;
-  const deciding = asks.findIndex(({ ttl }) => ttl !== undefined);
+  const deciding = requests.findIndex(({ ttl }) => ttl !== undefined);
   if (deciding < 0) return undefined;
-  const rows = asks.map((ask, at) => {
-    const { rule, cost = 1 } = ask;
+  const rows = requests.map((request, at) => {
+    const { rule, cost = 1 } = request;
     const allowed = at !== deciding;
-    const retryAfterMs = allowed ? 0 : Math.ceil(ttlMsOf(ask));
+    const retryAfterMs = allowed ? 0 : Math.ceil(ttlMsOf(request));
     const granted = allowed ? cost : 0;
     const unknown = { limit: rule.limit, remaining: 0, resetAfterMs: retryAfterMs };
     return new Decision({ allowed, rule, retryAfterMs, granted, ...unknown });

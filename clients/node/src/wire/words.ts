@@ -18,13 +18,13 @@ export interface Call {
    * @internal Its rule, or its rules, whose denials this process may remember and use. Undefined
    * for other calls.
    */
-  readonly asks?: Ask | readonly Ask[] | undefined;
+  readonly requests?: RuleRequest | readonly RuleRequest[] | undefined;
 }
 
 export type Deciding = 'check' | 'peek' | 'refund' | 'charge';
 
 /** One rule with its key and cost; for a lease or a reservation, with its id. */
-export interface Ask {
+export interface RuleRequest {
   rule: Rule;
   key: string;
   /** The subject, for `onDecision`. It is not sent. */
@@ -38,21 +38,21 @@ export interface Ask {
 }
 
 /** A lease or a reservation, under its id. */
-export type Held = Ask & { readonly id: string };
+export type Held = RuleRequest & { readonly id: string };
 
 /** Returns true if the server keeps the call under its id. */
-export function isHeld(ask: Ask): ask is Held {
-  return ask.ttl !== undefined || ask.rule.kind === 'lease';
+export function isHeld(request: RuleRequest): request is Held {
+  return request.ttl !== undefined || request.rule.kind === 'lease';
 }
 
 /** Returns the ttl of a lease or of a reservation, in ms. */
-export function ttlMsOf({ rule, ttl = rule.words[2] as string }: Ask): number {
+export function ttlMsOf({ rule, ttl = rule.words[2] as string }: RuleRequest): number {
   return Number(microseconds('ttl', ttl)) / 1000;
 }
 
 /** Validates the options of a call, which depend on the rule. */
-function check(ask: Ask): void {
-  const { rule, cost = 1, partial = false, leave } = ask;
+function check(request: RuleRequest): void {
+  const { rule, cost = 1, partial = false, leave } = request;
   if (cost !== 1) integer('cost', cost, partial ? 1 : 0);
   const { kind, name } = rule;
   if (kind === 'lease' || kind === 'backoff') {
@@ -63,7 +63,8 @@ function check(ask: Ask): void {
     throw new InvalidArgumentError('leave', `nothing for the backoff ${name}`);
   }
   if (leave !== undefined) checkLeave(leave);
-  if (isHeld(ask)) checkedId(ask.id, ask.ttl === undefined ? LEASE_ID_MAX : ID_MAX, name);
+  if (isHeld(request))
+    checkedId(request.id, request.ttl === undefined ? LEASE_ID_MAX : ID_MAX, name);
 }
 
 /** The longest ids of leases and of reservations, in bytes. */
@@ -88,10 +89,10 @@ function checkSpaces(id: string): void {
 }
 
 /** Returns the words after the key: those of the rule, with the options inserted. */
-function words(ask: Ask): readonly string[] {
-  const { rule, cost = 1, partial = false, leave, id, ttl } = ask;
+function words(request: RuleRequest): readonly string[] {
+  const { rule, cost = 1, partial = false, leave, id, ttl } = request;
   // Nearly all calls have no options.
-  if (cost === 1 && !partial && leave === undefined && !isHeld(ask)) return rule.words;
+  if (cost === 1 && !partial && leave === undefined && !isHeld(request)) return rule.words;
   const options = cost === 1 && !partial ? [] : ['COST', String(cost)];
   if (partial) options.push('PARTIAL');
   if (leave !== undefined) options.push('LEAVE', String(leave));
@@ -112,51 +113,53 @@ function withOptions({ kind, words }: Rule, options: readonly string[]): readonl
 }
 
 /** Builds a call under one rule. */
-export function single(deciding: Deciding, ask: Ask): Call {
-  const { kind, name } = ask.rule;
+export function single(deciding: Deciding, request: RuleRequest): Call {
+  const { kind, name } = request.rule;
   if (kind === 'lease' && (deciding === 'refund' || deciding === 'charge')) {
     throw new InvalidArgumentError('rule', `a rule with a cost; ${name} is a lease`);
   }
-  if (kind === 'lease' && ask.id === undefined) {
+  if (kind === 'lease' && request.id === undefined) {
     throw new InvalidArgumentError('rule', `no lease; use limiter.lease for ${name}`);
   }
-  check(ask);
-  return one(deciding, ask);
+  check(request);
+  return one(deciding, request);
 }
 
-function one(deciding: Deciding, ask: Ask): Call {
-  const { rule, key } = ask;
-  const all = words(ask);
+function one(deciding: Deciding, request: RuleRequest): Call {
+  const { rule, key } = request;
+  const all = words(request);
   const isCheck = deciding === 'check';
   const args = [isCheck ? rule.command : `RL.${deciding.toUpperCase()}`, key];
   for (let at = isCheck ? 1 : 0; at < all.length; at += 1) args.push(all[at] as string);
   const { fallback } = rule;
-  const withoutModule = fallback && (() => one(deciding, { ...ask, rule: fallback }));
+  const withoutModule = fallback && (() => one(deciding, { ...request, rule: fallback }));
   const readOnly = deciding === 'peek';
-  const asks = (isCheck || readOnly) && !isHeld(ask) ? ask : undefined;
-  return { args, keys: [key], readOnly, withoutModule, asks };
+  const requests = (isCheck || readOnly) && !isHeld(request) ? request : undefined;
+  return { args, keys: [key], readOnly, withoutModule, requests };
 }
 
 /** Builds a call under up to 16 rules at once. */
-export function all(asks: readonly Ask[], peek = false): Call {
-  if (asks.length < 1 || asks.length > 16) throw new InvalidArgumentError('items', '1 to 16 items');
-  const keys = asks.map(({ key }) => key);
+export function all(requests: readonly RuleRequest[], peek = false): Call {
+  if (requests.length < 1 || requests.length > 16)
+    throw new InvalidArgumentError('items', '1 to 16 items');
+  const keys = requests.map(({ key }) => key);
   if (new Set(keys).size < keys.length) throw new InvalidArgumentError('items', 'no repeated key');
-  for (const ask of asks) {
-    if (ask.partial) throw new InvalidArgumentError('partial', 'a call of one rule');
-    check(ask);
-    if (isHeld(ask)) checkSpaces(ask.id);
+  for (const request of requests) {
+    if (request.partial) throw new InvalidArgumentError('partial', 'a call of one rule');
+    check(request);
+    if (isHeld(request)) checkSpaces(request.id);
   }
-  return several(asks, keys, peek);
+  return several(requests, keys, peek);
 }
 
-function several(asks: readonly Ask[], keys: readonly string[], peek: boolean): Call {
+function several(requests: readonly RuleRequest[], keys: readonly string[], peek: boolean): Call {
   const args = [peek ? 'RL.PEEKALL' : 'RL.ALL'];
-  for (const ask of asks) args.push(ask.key, words(ask).join(' '));
-  const isPolicy = asks.some(({ rule }) => rule.fallback !== undefined);
-  const defaults = () => asks.map((ask) => ({ ...ask, rule: ask.rule.fallback ?? ask.rule }));
+  for (const request of requests) args.push(request.key, words(request).join(' '));
+  const isPolicy = requests.some(({ rule }) => rule.fallback !== undefined);
+  const defaults = () =>
+    requests.map((request) => ({ ...request, rule: request.rule.fallback ?? request.rule }));
   const withoutModule = isPolicy ? () => several(defaults(), keys, peek) : undefined;
-  return { args, keys, readOnly: peek, withoutModule, asks };
+  return { args, keys, readOnly: peek, withoutModule, requests };
 }
 
 /**
@@ -198,10 +201,10 @@ export function release({ rule, key, id }: Held): Call {
   return written(key, 'RL.RELEASE', checkedId(id, LEASE_ID_MAX, rule.name));
 }
 
-/** Builds the call that renews a reservation, also if less is left to others than it asked for. */
-export function reserve(ask: Held): Call {
-  const [word = '', ...rest] = words({ ...ask, leave: undefined });
-  return written(ask.key, `RL.${word}`, ...rest);
+/** Builds the call that renews a reservation, also if less is left to others than it requested. */
+export function reserve(request: Held): Call {
+  const [word = '', ...rest] = words({ ...request, leave: undefined });
+  return written(request.key, `RL.${word}`, ...rest);
 }
 
 /** Builds the call that charges the units that a reservation's work took. */
@@ -214,7 +217,7 @@ export function cancel({ rule, key, id }: Held): Call {
   return written(key, 'RL.CANCEL', id, ...rule.words);
 }
 
-/** Builds a call that every back end answers and that writes nothing. */
+/** Builds a call that every back end supports and that writes nothing. */
 export function probe(key: string): Call {
   const args = ['RL.PEEK', key, 'GCRA', '1', '1', '1', 'COST', '0'];
   return { args, keys: [key], readOnly: true };
@@ -228,6 +231,6 @@ export function withoutLimit(rule: Rule): Rule {
 }
 
 /** Builds the call that counts a hit. */
-export function hitCall(ask: Ask): Call {
-  return single('charge', { ...ask, rule: withoutLimit(ask.rule) });
+export function hitCall(request: RuleRequest): Call {
+  return single('charge', { ...request, rule: withoutLimit(request.rule) });
 }

@@ -90,12 +90,12 @@ describe('the library', () => {
         const terms = dialling(systemClock, 60_000);
         const connection = connectionOf(redis[at] as unknown as Client, terms);
         const nodes = new Nodes(connection, terms.run, withDefaults({}));
-        const ask: Searched = (sender, call, search) =>
+        const send: Searched = (sender, call, search) =>
           searched(nodes, sender, call, undefined, search);
-        const backends = new Backends(connection, terms.run, ask, 60_000, backend);
+        const backends = new Backends(connection, terms.run, send, 60_000, backend);
         await connection.connect?.(undefined);
-        const sent = new Promise((answer, fail) => {
-          backends.send(call, Object.assign(new UntilGivenUp(), { answer, fail }));
+        const sent = new Promise((receive, fail) => {
+          backends.send(call, Object.assign(new UntilGivenUp(), { receive, fail }));
         });
         return sent.catch(({ message }) => message);
       }),
@@ -269,7 +269,7 @@ describe('a server without the module', () => {
   });
 
   /**
-   * A proxy that closes each connection instead of forwarding the answer to one of its first calls.
+   * A proxy that closes each connection instead of forwarding the reply to one of its first calls.
    */
   const cutting = async (): Promise<number> => {
     let connections = 0;
@@ -325,7 +325,7 @@ describe('a server without the module', () => {
     Object.entries(openers).flatMap(([name, open]) =>
       (['auto', 'script'] as const).map((backend) => [name, backend, open] as const),
     ),
-  )('counts a call at most once if its answer is lost: %s, %s', async (name, backend, open) => {
+  )('counts a call at most once if its reply is lost: %s, %s', async (name, backend, open) => {
     const client = (await open(await cutting())) as unknown as Client;
     const options = { timeoutMs: 60_000, breakerFailures: 1_000_000, backend };
     const limiter = new Limiter(client, options);
@@ -339,13 +339,13 @@ describe('a server without the module', () => {
       await server.admin.script('FLUSH');
     }
     expect(limiter.counters.rejected).toBe(0);
-    const told = sources.filter((source) => source === 'server').length;
+    const decided = sources.filter((source) => source === 'server').length;
     const prefix = name.endsWith('prefix') ? 'app:rl' : 'rl';
     const { remaining } = await over(server, { prefix }).peek(many, '42', { cost: 0 });
-    expect(1000 - remaining).toBeGreaterThanOrEqual(told);
+    expect(1000 - remaining).toBeGreaterThanOrEqual(decided);
     expect(1000 - remaining).toBeLessThanOrEqual(sources.length);
-    expect(told).toBeGreaterThan(0);
-    expect(told).toBeLessThan(sources.length);
+    expect(decided).toBeGreaterThan(0);
+    expect(decided).toBeLessThan(sources.length);
   });
 
   // This test is the last one, because from here on the server has the module.
