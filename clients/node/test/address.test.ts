@@ -16,7 +16,7 @@ afterEach(() => {
   for (const close of closing.splice(0)) close();
 });
 
-/** Serves on a Unix socket, and returns the status of the answer to a request there. */
+/** Serves on a Unix socket, and returns the status of the response to a request there. */
 async function overUnix(options: ExpressOptions, headers: Record<string, string>) {
   const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-peer-'));
   const socketPath = join(folder, 's');

@@ -32,7 +32,7 @@ describe('an item', () => {
     expect(item).toMatchObject({ rule: api, subject: '7' });
   });
 
-  it('refuses a cost beside a reservation', () => {
+  it('refuses a cost next to a reservation', () => {
     expect(() => day.of('7').cost(2).reserve(3)).toThrow(/^invalid reserve: .* day$/);
     expect(() => day.of('7').reserve(3).cost(2)).toThrow(/^invalid cost: .* day$/);
     expect(() => api.of('7').reserve(3)).toThrow(/^invalid rule: .* api is a gcra$/);
@@ -123,7 +123,7 @@ describe('an admission', () => {
     expect(server.calls.map(([command]) => command)).toEqual(['RL.ALL', 'RL.CANCEL']);
   });
 
-  it('tells onDecision of each end, also of one without an answer', async () => {
+  it('reports each end to onDecision, also one without a reply', async () => {
     const seen: DecisionEvent[] = [];
     const { server, limiter } = over({ onDecision: (event) => seen.push(event) });
     const items = [day.of('7').reserve(5), month.of('7').reserve(5), jobs.of('7')];
@@ -144,9 +144,9 @@ describe('an admission', () => {
     server.fail();
     await second.finish();
     await server.advance(60_000);
-    const told = seen.map(({ kind, decision, error }) => [kind, decision, error?.code]);
-    expect(told.map(([kind]) => kind).sort()).toEqual(['cancel', 'cancel', 'lease']);
-    for (const one of told) expect(one.slice(1)).toEqual([undefined, 'RL_UNAVAILABLE']);
+    const ends = seen.map(({ kind, decision, error }) => [kind, decision, error?.code]);
+    expect(ends.map(([kind]) => kind).sort()).toEqual(['cancel', 'cancel', 'lease']);
+    for (const one of ends) expect(one.slice(1)).toEqual([undefined, 'RL_UNAVAILABLE']);
     expect(limiter.counters.unsettled).toBe(3);
   });
 

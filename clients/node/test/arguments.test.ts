@@ -84,8 +84,8 @@ const mistaken: [string, (limiter: Any) => unknown][] = [
   ],
 ];
 
-/** An object of the program that is made with wrong options. */
-const made: [string, () => unknown][] = [
+/** Objects of the program that are created with invalid options. */
+const objects: [string, () => unknown][] = [
   ['timeout', () => new Limiter(new FakeServer(), { timeout: 5 })],
   ['options', () => new Limiter(new FakeServer(), 'deny')],
   ['timeoutMs', () => new Limiter(new FakeServer(), { timeoutMs: true })],
@@ -119,7 +119,7 @@ const made: [string, () => unknown][] = [
   ['cost', () => fixed('a', 6, '60s').of('x').reserve(-1)],
 ];
 
-/** A middleware or a store that is made with wrong options. */
+/** Middleware and stores that are created with invalid options. */
 const adapters: [string, (limiter: Any) => unknown][] = [
   ['options', () => rateLimit()],
   ['limiter', () => rateLimit({ rules: api })],
@@ -154,7 +154,7 @@ describe('an argument of plain JavaScript', () => {
     expect(server.clock.pending).toBe(0);
   });
 
-  it.each(made)('is refused under its name at set-up: %s', (argument, make) => {
+  it.each(objects)('is refused under its name at setup: %s', (argument, make) => {
     expect(make).toThrow(named(argument));
   });
 

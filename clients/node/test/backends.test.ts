@@ -10,28 +10,28 @@ const REPLY = [1, 6, 5, 0, 6000];
 const unknown = (name: string) => new Error(`ERR unknown command '${name}', with args beginning`);
 const NO_FUNCTION = new Error('ERR Function not found');
 
-type Answer = (args: readonly string[]) => unknown;
+type Respond = (args: readonly string[]) => unknown;
 
-/** Answers as a server without the module and with functions. */
-const withFunctions: Answer = ([command = '', name]) => {
+/** Replies as a server without the module and with functions. */
+const withFunctions: Respond = ([command = '', name]) => {
   if (command.startsWith('RL.')) throw unknown(command);
   return name === 'rl_version' ? version : REPLY;
 };
 
-/** Creates a limiter over nodes with these answers, and records the calls. */
-function over(answer: Answer, options: LimiterOptions = {}, others: Answer[] = []) {
+/** Creates a limiter over nodes with these replies, and records the calls. */
+function over(respond: Respond, options: LimiterOptions = {}, others: Respond[] = []) {
   const clock = new FakeClock();
-  const asked: string[] = [];
-  const node = (name: string, reply: Answer): Connection => ({
+  const calls: string[] = [];
+  const node = (name: string, respond: Respond): Connection => ({
     send: async ({ args }: Call) => {
-      asked.push(`${name}${args[0]} ${args[1]}`);
-      return reply(args);
+      calls.push(`${name}${args[0]} ${args[1]}`);
+      return respond(args);
     },
   });
-  const own = node('', answer);
+  const own = node('', respond);
   const all = [own, ...others.map((other, at) => node(`${at + 1}: `, other))];
   if (others.length > 0) own.primaries = () => all;
-  return { clock, asked, limiter: new Limiter(own, { clock, timeoutMs: 100, ...options }) };
+  return { clock, calls, limiter: new Limiter(own, { clock, timeoutMs: 100, ...options }) };
 }
 
 const until = async (test: () => boolean) => {
@@ -54,77 +54,78 @@ it('an unknown back end is rejected', () => {
 
 describe('a call', () => {
   it('that finds no module is sent once more, and many calls share one search', async () => {
-    const told: unknown[] = [];
-    const onDecision: LimiterOptions['onDecision'] = ({ decision }) => told.push(decision?.source);
-    const { asked, limiter } = over(withFunctions, { onDecision, maxInFlight: 3 });
+    const sources: unknown[] = [];
+    const onDecision: LimiterOptions['onDecision'] = ({ decision }) =>
+      sources.push(decision?.source);
+    const { calls, limiter } = over(withFunctions, { onDecision, maxInFlight: 3 });
     await Promise.all(['1', '2', '3'].map((subject) => limiter.check(api, subject)));
-    const looked = asked.filter((call) => call.includes('rl_version'));
+    const looked = calls.filter((call) => call.includes('rl_version'));
     expect(looked).toHaveLength(1);
-    expect(asked).toHaveLength(3 + 1 + 3);
+    expect(calls).toHaveLength(3 + 1 + 3);
     expect(limiter.counters).toMatchObject({ allowed: 3, degraded: 0, rejected: 0 });
-    expect(told).toEqual(['server', 'server', 'server']);
+    expect(sources).toEqual(['server', 'server', 'server']);
     await limiter.check(api, '4');
-    expect(asked.slice(7)).toEqual(['FCALL rl_gcra']);
+    expect(calls.slice(7)).toEqual(['FCALL rl_gcra']);
   });
 
   it('is not repeated after a library error that reads like an unknown command', async () => {
     for (const message of ['ERR unknown command of redis-throttle: see', unknown('SET').message]) {
-      const { asked, limiter } = over((args) => {
+      const { calls, limiter } = over((args) => {
         if (args[1] === 'rl_gcra') throw new Error(message);
         return withFunctions(args);
       });
       await limiter.ready();
       await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'ERR' });
-      expect(asked.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
+      expect(calls.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
     }
   });
 
   const others = ['LOADING it', 'READONLY it', 'NOPERM it', 'ERR it', 'WRONGTYPE it', 'it broke'];
   it.each(others)('is not repeated after the error %s', async (message) => {
     for (const backend of ['auto', 'module'] as const) {
-      const { asked, limiter } = over(
+      const { calls, limiter } = over(
         () => {
           throw new Error(message);
         },
         { backend },
       );
       await limiter.check(api, '42').catch(() => {});
-      expect(asked).toEqual(['RL.GCRA rl:api:42']);
+      expect(calls).toEqual(['RL.GCRA rl:api:42']);
     }
   });
 
   it('throws CommandRejectedError when its function is missing again after a search', async () => {
-    const { asked, limiter } = over((args) => {
+    const { calls, limiter } = over((args) => {
       if (args[1] === 'rl_gcra') throw NO_FUNCTION;
       return withFunctions(args);
     });
     await expect(limiter.check(api, '42')).rejects.toMatchObject({ code: 'RL_COMMAND_REJECTED' });
-    expect(asked.length).toBeLessThan(10);
+    expect(calls.length).toBeLessThan(10);
   });
 
   it('of a command that every server knows starts no search', async () => {
-    const { asked, limiter } = over(() => 1, { backend: 'functions' });
+    const { calls, limiter } = over(() => 1, { backend: 'functions' });
     expect(await limiter.forget(api, '42')).toBe(true);
-    expect(asked).toEqual(['DEL rl:api:42']);
+    expect(calls).toEqual(['DEL rl:api:42']);
   });
 
   it('ends at its deadline, and is not sent afterwards', async () => {
-    let answer = (_: unknown) => {};
-    const { asked, clock, limiter } = over((args) => {
-      if (args[1] === 'rl_version') return new Promise((resolve) => (answer = resolve));
+    let reply = (_: unknown) => {};
+    const { calls, clock, limiter } = over((args) => {
+      if (args[1] === 'rl_version') return new Promise((resolve) => (reply = resolve));
       return withFunctions(args);
     });
     const call = limiter.check(api, '42');
-    await until(() => asked.includes('FCALL rl_version'));
+    await until(() => calls.includes('FCALL rl_version'));
     await clock.advance(100);
     expect((await call).error).toMatchObject({ reason: 'timeout' });
     const next = limiter.check(api, '43');
-    await until(() => asked.filter((each) => each === 'RL.GCRA rl:api:43').length === 1);
-    answer(version);
+    await until(() => calls.filter((each) => each === 'RL.GCRA rl:api:43').length === 1);
+    reply(version);
     // The search has continued in the meantime.
     expect((await next).source).toBe('server');
-    expect(asked.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
-    expect(asked.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
+    expect(calls.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
+    expect(calls.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
   });
 });
 
@@ -142,22 +143,22 @@ describe('the search', () => {
 
   it('tries the module first when the back end has disappeared', async () => {
     let gone = false;
-    const { asked, limiter } = over((args) => {
+    const { calls, limiter } = over((args) => {
       if (!gone) return withFunctions(args);
       if (args[0]?.startsWith('RL.')) return REPLY;
       throw NO_FUNCTION;
     });
     expect(await limiter.ready()).toBe('functions');
     gone = true;
-    asked.length = 0;
+    calls.length = 0;
     await limiter.check(api, '42');
-    expect(asked).toEqual(['FCALL rl_gcra', 'RL.PEEK rl:api:42', 'RL.GCRA rl:api:42']);
+    expect(calls).toEqual(['FCALL rl_gcra', 'RL.PEEK rl:api:42', 'RL.GCRA rl:api:42']);
     expect(await limiter.ready()).toBe('module');
   });
 
   it('runs once for many calls, even if a round trip takes half of the timeout', async () => {
     let loaded = 0;
-    const { asked, clock, limiter } = over(async (args) => {
+    const { calls, clock, limiter } = over(async (args) => {
       await new Promise<void>((resolve) => clock.after(60, resolve));
       if (args[0] === 'FUNCTION') loaded += 1;
       if (args[0] === 'FCALL' && loaded === 0) throw NO_FUNCTION;
@@ -165,14 +166,14 @@ describe('the search', () => {
     });
     const sources = new Set<string>();
     for (let at = 0; at < 30; at += 1) {
-      const calls = Array.from({ length: 20 }, (_, subject) => limiter.check(api, `${subject}`));
+      const round = Array.from({ length: 20 }, (_, subject) => limiter.check(api, `${subject}`));
       for (let tick = 0; tick < 10; tick += 1) await clock.advance(10);
-      for (const { source } of await Promise.all(calls)) sources.add(source);
+      for (const { source } of await Promise.all(round)) sources.add(source);
       if (sources.has('server')) break;
     }
     expect(sources).toContain('server');
-    expect(asked.filter((each) => each === 'FUNCTION LOAD')).toHaveLength(1);
-    expect(asked.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
+    expect(calls.filter((each) => each === 'FUNCTION LOAD')).toHaveLength(1);
+    expect(calls.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
   });
 
   it('does not overwrite a foreign library, or one that another client just loaded', async () => {
@@ -200,7 +201,7 @@ describe('the search', () => {
 
   it('starts with the module after a lost connection, but not after other errors', async () => {
     let error: Error | undefined;
-    const { asked, limiter } = over((args) => {
+    const { calls, limiter } = over((args) => {
       if (error !== undefined) throw error;
       return withFunctions(args);
     });
@@ -213,26 +214,26 @@ describe('the search', () => {
       error = new Error(message);
       expect((await limiter.check(api, '42')).source).toBe('error');
       error = undefined;
-      asked.length = 0;
+      calls.length = 0;
       expect((await limiter.check(api, '42')).source).toBe('server');
-      expect(asked[0]).toBe(next);
+      expect(calls[0]).toBe(next);
       expect(await limiter.ready()).toBe('functions');
     }
   });
 
   it('loads the library on each primary that lacks it, and skips a hung one', async () => {
-    const lacks: Answer = (args) => {
+    const lacks: Respond = (args) => {
       if (args[1] === 'rl_version') throw NO_FUNCTION;
       return withFunctions(args);
     };
-    const hangs: Answer = () => new Promise(() => {});
-    const { asked, clock, limiter } = over(withFunctions, {}, [lacks, hangs]);
+    const hangs: Respond = () => new Promise(() => {});
+    const { calls, clock, limiter } = over(withFunctions, {}, [lacks, hangs]);
     const call = limiter.check(api, '42');
-    await until(() => asked.includes('1: FUNCTION LOAD'));
+    await until(() => calls.includes('1: FUNCTION LOAD'));
     await clock.advance(50);
     expect((await call).source).toBe('server');
-    expect(asked).not.toContain('FUNCTION LOAD');
-    expect(asked).toContain('2: FCALL rl_version');
+    expect(calls).not.toContain('FUNCTION LOAD');
+    expect(calls).toContain('2: FCALL rl_version');
     // The hung primary is watched until it counts as silent.
     await clock.advance(100);
     expect(clock.pending).toBe(0);

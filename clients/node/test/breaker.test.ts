@@ -13,15 +13,15 @@ class Cluster implements Connection {
   readonly clock = new FakeClock();
   /** The nodes that are known. */
   readonly known = new Set<string | undefined>();
-  /** The answers of the nodes. Default: a decision. */
-  readonly answers = new Map<string | undefined, () => Promise<unknown>>();
+  /** The replies of the nodes. Default: a decision. */
+  readonly replies = new Map<string | undefined, () => Promise<unknown>>();
   /** The nodes to which other nodes redirect. */
   readonly moved = new Map<string | undefined, string>();
   isReachable = true;
 
   limiter(options: LimiterOptions = {}): Limiter {
-    const made = { clock: this.clock, breakerFailures: 1, logErrors: false, ...options };
-    return new Limiter(this, made);
+    const all = { clock: this.clock, breakerFailures: 1, logErrors: false, ...options };
+    return new Limiter(this, all);
   }
 
   nodeOf({ keys }: Pick<Call, 'keys'>): string | undefined {
@@ -45,7 +45,7 @@ class Cluster implements Connection {
       waiting.waits?.(to);
       waiting.sends?.(to);
     }
-    return this.answers.get(to)?.() ?? DECISION;
+    return this.replies.get(to)?.() ?? DECISION;
   }
 }
 
@@ -67,45 +67,45 @@ async function probed() {
   const limiter = cluster.limiter({ timeoutMs: 5000, silenceMs: 5000 });
   for (const name of ['a', 'b']) {
     cluster.known.add(name);
-    cluster.answers.set(name, () => Promise.reject(LOADING));
+    cluster.replies.set(name, () => Promise.reject(LOADING));
     expect((await limiter.check(api, name)).reason).toBe('server');
   }
   await cluster.clock.advance(1000);
-  let answer = () => {};
+  let resume = () => {};
   const reply = new Promise((resolve) => {
-    answer = () => resolve(DECISION);
+    resume = () => resolve(DECISION);
   });
-  cluster.answers.set('b', () => reply);
-  return { cluster, limiter, probe: limiter.check(api, 'b'), answer };
+  cluster.replies.set('b', () => reply);
+  return { cluster, limiter, probe: limiter.check(api, 'b'), resume };
 }
 
-/** Expects that the probe of node b is still the only call to it, until it is answered. */
-async function expectProbe({ limiter, probe, answer }: Awaited<ReturnType<typeof probed>>) {
+/** Expects that the probe of node b is still the only call to it, until it gets its reply. */
+async function expectProbe({ limiter, probe, resume }: Awaited<ReturnType<typeof probed>>) {
   expect((await limiter.check(api, 'b')).reason).toBe('circuit');
-  answer();
+  resume();
   expect((await probe).source).toBe('server');
   expect((await limiter.check(api, 'b')).source).toBe('server');
   expect(limiter.openBreakers).toBe(0);
 }
 
 it('a call whose node was unknown does not pass the breaker of its node', async () => {
-  const made = await probed();
-  const { cluster, limiter } = made;
+  const scene = await probed();
+  const { cluster, limiter } = scene;
   cluster.known.delete('b');
   const moving = limiter.check(api, 'b');
   cluster.known.add('b');
   expect((await moving).reason).toBe('circuit');
-  await expectProbe(made);
+  await expectProbe(scene);
 });
 
 it('a redirected probe ends no other probe, and closes the breaker that it left', async () => {
-  const made = await probed();
-  const { cluster, limiter } = made;
+  const scene = await probed();
+  const { cluster, limiter } = scene;
   cluster.moved.set('a', 'b');
   expect((await limiter.check(api, 'a')).reason).toBe('circuit');
   cluster.moved.delete('a');
-  cluster.answers.delete('a');
+  cluster.replies.delete('a');
   const both = [limiter.check(api, 'a'), limiter.check(api, 'a')];
   expect((await Promise.all(both)).map(({ source }) => source)).toEqual(['server', 'server']);
-  await expectProbe(made);
+  await expectProbe(scene);
 });

@@ -35,11 +35,11 @@ function plain(decision: Decision, wanted: Any): Any {
 
 /** Creates the decision that a case about headers or problems describes. */
 function decisionOf(input: Any): Decision {
-  const asks = input.rules.map((rule: Any) => ({ rule: ruleOf(rule), key: 'k' }));
-  const rule = asks[0].rule;
+  const requests = input.rules.map((rule: Any) => ({ rule: ruleOf(rule), key: 'k' }));
+  const rule = requests[0].rule;
   if (input.source === 'error') {
     const { allowed, retry_after_ms: retryAfterMs = 0 } = input;
-    const error = new Error('away');
+    const error = new Error('down');
     const [limit, remaining, resetAfterMs] = [6, 0, 0];
     const source = 'error';
     return new Decision({
@@ -53,7 +53,7 @@ function decisionOf(input: Any): Decision {
       error,
     });
   }
-  if (asks.length > 1) return replies.allDecisionOf(input.reply, asks);
+  if (requests.length > 1) return replies.allDecisionOf(input.reply, requests);
   return replies.decisionOf(input.reply, { rule, cost: input.cost });
 }
 
@@ -83,19 +83,19 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
     return words.single(deciding, { rule, key, cost, partial, leave, id }).args;
   },
   calls_all: ({ calls, tag, id, method }) => {
-    const asks = calls.map((call: Any) => {
+    const requests = calls.map((call: Any) => {
       const { rule, subject, units: cost, spare: leave, ttl } = itemOf(ruleOf(call.rule), call);
       return { rule, key: new Keys().key(rule.name, subject, tag), cost, leave, ttl, id };
     });
-    return words.all(asks, method === 'peek_all').args;
+    return words.all(requests, method === 'peek_all').args;
   },
   keys: ({ subject, rule, prefix, tag, hash_tag: hashTag, hmac_secret: hmacSecret }) =>
     new Keys({ prefix, hashTag, hmacSecret }).key(rule, subject, tag),
   replies: ({ rule, reply, cost, partial, leave }, wanted) =>
     plain(replies.decisionOf(reply, { rule: ruleOf(rule), cost, partial, leave }), wanted),
   replies_all: ({ rules: specs, reply }, wanted) => {
-    const asks = specs.map((spec: Any) => ({ rule: ruleOf(spec), key: 'k' }));
-    const decision = replies.allDecisionOf(reply, asks);
+    const requests = specs.map((spec: Any) => ({ rule: ruleOf(spec), key: 'k' }));
+    const decision = replies.allDecisionOf(reply, requests);
     const rows = wanted.rows?.map((row: Any, at: number) =>
       plain(decision.rows[at] as Decision, row),
     );

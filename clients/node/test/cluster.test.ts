@@ -44,10 +44,10 @@ class Cluster {
       client.isUp = false;
     },
     translated: (address) => address,
-    send: async (client, call) => this.#answer(client.address, call),
+    send: async (client, call) => this.#reply(client.address, call),
   };
 
-  async #answer(address: string, call: Call): Promise<unknown> {
+  async #reply(address: string, call: Call): Promise<unknown> {
     this.sent.push(`${address} ${call.args[0]}`);
     if (call.args[0] === 'CLUSTER') {
       return this.halves.map((half, at) => {
@@ -72,7 +72,7 @@ class Cluster {
 const [first, second] = ['1', '2'] as const;
 
 describe('a cluster', () => {
-  it('is asked again after a second in which nothing gave its configuration', async () => {
+  it('is queried again a second after no node returned its configuration', async () => {
     const cluster = new Cluster();
     const limiter = cluster.limiter();
     const { seed } = cluster.driver;
@@ -248,7 +248,7 @@ describe('a cluster', () => {
     expect((await limiter.check(api, first)).source).toBe('server');
   });
 
-  it('has its other nodes asked for the slot map when one is gone', async () => {
+  it('reads the slot map from the other nodes when one is gone', async () => {
     const cluster = new Cluster();
     const limiter = cluster.limiter();
     await limiter.check(api, first);

@@ -27,8 +27,8 @@ const throws = (): never => {
   throw new Error('broken');
 };
 
-/** Answers with the status in the query. */
-const answer: RequestHandler = ({ query }, response) => {
+/** Responds with the status in the query. */
+const respond: RequestHandler = ({ query }, response) => {
   if (query.status === 'throw') throw new Error('broken');
   response.status(Number(query.status ?? 200)).send('ok');
 };
@@ -58,7 +58,7 @@ describe('Express', () => {
     'with the count %s, counts a response with the status %s: %s',
     async (count, status, counts) => {
       const { server, limiter } = over();
-      const url = await listen(limited({ limiter, rules: rules(count), key }, answer));
+      const url = await listen(limited({ limiter, rules: rules(count), key }, respond));
       for (let call = 1; call <= 3; call += 1) {
         const response = await fetch(`${url}?status=${status}`);
         expect(response.status === 429).toBe(counts && call === 3);
@@ -73,11 +73,14 @@ describe('Express', () => {
 
   it('shows the head of the response to a count that prints it', async () => {
     const { server, limiter } = over();
-    const shown: string[] = [];
-    const count: Count = (head) => shown.push(inspect(head), JSON.stringify(head)) === 0;
-    const url = await listen(limited({ limiter, rules: rules(count), key }, answer));
+    const printed: string[] = [];
+    const count: Count = (head) => printed.push(inspect(head), JSON.stringify(head)) === 0;
+    const url = await listen(limited({ limiter, rules: rules(count), key }, respond));
     await fetch(`${url}?status=404`);
-    expect(shown).toEqual(['{ status: 404, statusCode: 404 }', '{"status":404,"statusCode":404}']);
+    expect(printed).toEqual([
+      '{ status: 404, statusCode: 404 }',
+      '{"status":404,"statusCode":404}',
+    ]);
     expect(refunds(server)).toHaveLength(1);
   });
 
@@ -126,7 +129,7 @@ describe('Express', () => {
     const { server, limiter } = over();
     const day = fixed('day', 9, '1d', { count: 'failures' });
     const all = [rules('all'), { rule: day, cost: 3 }];
-    const url = await listen(limited({ limiter, rules: all, key, tag: () => 't' }, answer));
+    const url = await listen(limited({ limiter, rules: all, key, tag: () => 't' }, respond));
     await fetch(url);
     expect(refunds(server)).toEqual([
       ['RL.REFUND', 'rl:{t}:day:x', 'FIXED', '9', '86400', 'COST', '3'],
@@ -141,7 +144,7 @@ describe('Express', () => {
       [1, 2, 2, 0, 0],
     ];
     server.script(attempt, attempt, none, attempt);
-    const url = await listen(limited({ limiter, rules: login, key }, answer));
+    const url = await listen(limited({ limiter, rules: login, key }, respond));
     for (const status of [401, 200, 401]) {
       await fetch(`${url}?status=${status}`);
       await server.advance(0);
@@ -188,7 +191,7 @@ describe('Express', () => {
     ['reads a field that is not there', ((response: Response) => response.ok) as never],
   ])('counts the response if its count %s', async (_, count) => {
     const { server, limiter } = over();
-    const url = await listen(limited({ limiter, rules: rules(count), key }, answer));
+    const url = await listen(limited({ limiter, rules: rules(count), key }, respond));
     expect((await fetch(url)).status).toBe(200);
     expect(refunds(server)).toEqual([]);
   });
@@ -197,7 +200,7 @@ describe('Express', () => {
 describe('units of this process', () => {
   const statuses = async (limiter: Limiter, calls: number) => {
     const rule = fixed('api', 4, '60s', { count: 'failures' });
-    const url = await listen(limited({ limiter, rules: rule, key }, answer));
+    const url = await listen(limited({ limiter, rules: rule, key }, respond));
     const all = [];
     for (let call = 0; call < calls; call += 1) all.push((await fetch(url)).status);
     return all;
@@ -282,7 +285,7 @@ describe('Hono', () => {
     client.destroy();
     await until(() => gone);
     end();
-    // The next request is answered after the late answer was decided.
+    // The late response is counted or not before the next one is sent.
     const next = fetch(`http://127.0.0.1:${port}/`);
     await until(() => server.calls.length === 2);
     end();

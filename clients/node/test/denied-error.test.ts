@@ -1,4 +1,4 @@
-/** Tests the answer of frameworks to a DeniedError that a handler throws. */
+/** Tests the response of frameworks to a DeniedError that a handler throws. */
 import 'reflect-metadata';
 import { Controller, Get, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
@@ -24,7 +24,7 @@ async function denied(): Promise<DeniedError> {
   return error;
 }
 
-/** Expects the answer that the middleware gives to a denial of the rule `one`. */
+/** Expects the response of the middleware to a denial of the rule `one`. */
 async function expectDenial(response: Response, rateLimits: string): Promise<void> {
   expect(response.status).toBe(429);
   expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
@@ -44,7 +44,7 @@ const ONE = '"one";r=0;t=60';
 const BOTH = `"api";r=5;t=6, ${ONE}`;
 const key = () => 'x';
 
-it('Express answers the error as a denial', async () => {
+it('Express responds to the error as to a denial', async () => {
   const error = await denied();
   const app = express().use(() => {
     throw error;
@@ -55,7 +55,7 @@ it('Express answers the error as a denial', async () => {
   expect(response.headers.get('cache-control')).toBe('no-store');
 });
 
-it('answerDenied of Express answers as the middleware does, and only denials', async () => {
+it('answerDenied of Express responds as the middleware does, to denials only', async () => {
   const error = await denied();
   const app = express().use(rateLimit({ limiter: over().limiter, rules: api, key }));
   app
@@ -72,7 +72,7 @@ it('answerDenied of Express answers as the middleware does, and only denials', a
   expect(() => answerDenied({ headers: ['draft-7' as never] })).toThrow(/^invalid headers/);
 });
 
-it('Hono answers the error as its middleware answers a denial', async () => {
+it('Hono responds to the error as its middleware does to a denial', async () => {
   const error = await denied();
   const app = new Hono().get('/alone', () => Promise.reject(error));
   app.use(honoRateLimit({ limiter: over().limiter, rules: api, key }));
@@ -81,7 +81,7 @@ it('Hono answers the error as its middleware answers a denial', async () => {
   await expectDenial(await app.request('/'), `${ONE}, "api";r=5;t=6`);
 });
 
-it('the filter of NestJS answers as a middleware does', async () => {
+it('the filter of NestJS responds as a middleware does', async () => {
   const error = await denied();
   @Controller()
   class AppController {
@@ -99,7 +99,7 @@ it('the filter of NestJS answers as a middleware does', async () => {
   await app.close();
 });
 
-it('Fastify answers the error as a denial', async () => {
+it('Fastify responds to the error as to a denial', async () => {
   const error = await denied();
   const app = fastify();
   app.get('/', async () => {

@@ -60,9 +60,9 @@ it.each(table.events as Any[])('$name', async ({ expect: wanted, steps, ...rest 
         const logged = wanted.logged.map((at: number) => wanted.events[at]);
         expect(lines.map((line) => compared(JSON.parse(line)))).toEqual(logged);
         expect(limiter.counters).toMatchObject(wanted.counters);
-        const shown = await samples(registry);
-        expect(shown).toHaveLength(wanted.metrics.length);
-        expect(shown).toEqual(expect.arrayContaining(wanted.metrics));
+        const reported = await samples(registry);
+        expect(reported).toHaveLength(wanted.metrics.length);
+        expect(reported).toEqual(expect.arrayContaining(wanted.metrics));
         const traced = wanted.events.filter(({ kind }: Any) => /check|lease|rejected/.test(kind));
         const attributes = Object.entries(span.attributes).map(
           ([name, value]) => [name.replace(/^redis_throttle\./, ''), value] as const,

@@ -14,9 +14,9 @@ import { listen, until } from './listening.js';
 
 function limited(
   options: ExpressOptions,
-  answer: express.RequestHandler = (_, res) => void res.send('ok'),
+  respond: express.RequestHandler = (_, res) => void res.send('ok'),
 ) {
-  return express().use(rateLimit(options)).get('/', answer);
+  return express().use(rateLimit(options)).get('/', respond);
 }
 
 describe('Express', () => {
@@ -28,14 +28,14 @@ describe('Express', () => {
 
   it('keeps the headers, the degraded header and the decision of an outer limiter', async () => {
     const { limiter } = over();
-    const away = over();
-    away.server.fail();
+    const down = over();
+    down.server.fail();
     const degradedHeader = 'X-Degraded';
     const open = gcra('open', 6, 10, '60s', { onError: 'allow' });
     const day = fixed('day', 9, '1d');
     const seen: unknown[] = [];
     const app = express()
-      .use(rateLimit({ limiter: away.limiter, rules: open, degradedHeader }))
+      .use(rateLimit({ limiter: down.limiter, rules: open, degradedHeader }))
       .use(rateLimit({ limiter, rules: api, degradedHeader }))
       .use(rateLimit({ limiter, rules: day, degradedHeader }))
       .use(rateLimit({ limiter, rules: lease('one', 1, '1s'), skip: () => true, degradedHeader }))
@@ -110,12 +110,12 @@ describe('Express', () => {
 describe('Hono', () => {
   it('keeps the headers and the degraded header of an outer limiter', async () => {
     const { limiter } = over();
-    const away = over();
-    away.server.fail();
+    const down = over();
+    down.server.fail();
     const [key, degradedHeader] = [() => 'x', 'X-Degraded'];
     const day = fixed('day', 9, '1d');
     const app = new Hono();
-    app.use(honoRateLimit({ limiter: away.limiter, rules: day, key, degradedHeader }));
+    app.use(honoRateLimit({ limiter: down.limiter, rules: day, key, degradedHeader }));
     app.use(honoRateLimit({ limiter, rules: api, key, degradedHeader }));
     app.use(honoRateLimit({ limiter, rules: day, key }));
     app.get('/', (context) => context.text(context.req.raw.headers.get('x-degraded') ?? 'none'));
@@ -165,16 +165,16 @@ describe('a CommandRejectedError that the application does not handle', () => {
   it.each([
     ['test', true],
     ['production', false],
-  ])('gets the answer of Express in %s, with its stack: %s', async (environment, shown) => {
+  ])('gets the response of Express in %s, with its stack: %s', async (environment, hasStack) => {
     const { server, limiter } = over();
     server.fail(new Error('WRONGTYPE of another kind'));
     const app = express().set('env', environment);
     app.use(rateLimit({ limiter, rules: api }));
     // Express also writes the error to the console.
     const silenced = vi.spyOn(console, 'error').mockImplementation(() => {});
-    const answer = await fetch(await listen(app));
-    expect(answer.status).toBe(500);
-    expect((await answer.text()).includes('CommandRejectedError')).toBe(shown);
+    const response = await fetch(await listen(app));
+    expect(response.status).toBe(500);
+    expect((await response.text()).includes('CommandRejectedError')).toBe(hasStack);
     silenced.mockRestore();
   });
 });
@@ -234,7 +234,7 @@ describe('the store for express-rate-limit', () => {
     expect((await store.increment('y')).totalHits).toBe(1);
   });
 
-  it('has the errors of hono-rate-limiter answered with their status', async () => {
+  it('gives the errors of hono-rate-limiter their status', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
     const store = new RedisThrottleStore({ limiter, rule: api });

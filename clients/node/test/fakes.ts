@@ -9,11 +9,11 @@ export const api = gcra('api', 6, 10, '60s');
 
 export function over(options: LimiterOptions = {}): { server: FakeServer; limiter: Limiter } {
   const server = new FakeServer();
-  const made = { clock: server.clock, logErrors: false, ...options };
-  return { server, limiter: new Limiter(server, made) };
+  const all = { clock: server.clock, logErrors: false, ...options };
+  return { server, limiter: new Limiter(server, all) };
 }
 
-/** A server that decides at once, and answers `ms` later. */
+/** A server that decides at once, and replies `ms` later. */
 class Far extends FakeServer {
   ms = 0;
 
@@ -27,8 +27,8 @@ class Far extends FakeServer {
 export function far(ms: number, options: LimiterOptions = {}) {
   const server = new Far();
   server.ms = ms;
-  const made = { clock: server.clock, logErrors: false, ...options };
-  return { server, limiter: new Limiter(server, made) };
+  const all = { clock: server.clock, logErrors: false, ...options };
+  return { server, limiter: new Limiter(server, all) };
 }
 
 /** Returns the terms on which the adapters of a limiter with this timeout dial. */

@@ -9,15 +9,15 @@ class Client extends EventEmitter {
   isUp = false;
 }
 
-/** A server that answers the dials, or refuses them, and the connections to it. */
+/** A server that accepts the dials, or refuses them, and the connections to it. */
 function dialled(timeoutMs = 100) {
   const clock = new FakeClock();
-  const server = { dials: 0, dropped: 0, answer: async (_: Client) => {} };
+  const server = { dials: 0, dropped: 0, accept: async (_: Client) => {} };
   const driver = {
     make: () => new Client(),
     connect: async (client: Client) => {
       server.dials += 1;
-      await server.answer(client);
+      await server.accept(client);
       client.isUp = true;
     },
     isReady: ({ isUp }: Client) => isUp,
@@ -47,26 +47,26 @@ describe('a server', () => {
     async (chance, pauseMs) => {
       vi.spyOn(Math, 'random').mockReturnValue(chance);
       const { clock, server, generations } = dialled();
-      server.answer = refuse;
+      server.accept = refuse;
       await expect(generations.open()).rejects.toMatchObject({ reason: 'connection' });
       await clock.advance(pauseMs - 1);
       await expect(generations.open()).rejects.toThrow(/dialled again in/);
       expect(server.dials).toBe(1);
       await clock.advance(1);
-      server.answer = async () => {};
+      server.accept = async () => {};
       await generations.open();
       expect(server.dials).toBe(2);
     },
   );
 
-  it('is dialled again after a pause that begins when a dial has got no answer', async () => {
+  it('is dialled again after a pause that begins when a dial has got no reply', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0);
     const { clock, server, generations } = dialled();
-    server.answer = () => new Promise(() => {});
+    server.accept = () => new Promise(() => {});
     const failed = expect(generations.open()).rejects.toMatchObject({ reason: 'connection' });
     await clock.advance(1000);
     await failed;
-    server.answer = async () => {};
+    server.accept = async () => {};
     await clock.advance(999);
     await expect(generations.open()).rejects.toThrow(/dialled again in/);
     await clock.advance(1);
@@ -86,10 +86,10 @@ describe('a server', () => {
     [100, 1000],
     [3000, 3000],
   ])(
-    'that does not answer a dial is given up, with timeoutMs %i after %i ms',
+    'that does not reply to a dial is given up, with timeoutMs %i after %i ms',
     async (timeoutMs, givenUpMs) => {
       const { clock, server, generations } = dialled(timeoutMs);
-      server.answer = () => new Promise(() => {});
+      server.accept = () => new Promise(() => {});
       let error: unknown;
       generations.open().catch((reason) => {
         error = reason;
@@ -104,7 +104,7 @@ describe('a server', () => {
 
   it('is given more time by a more patient caller', async () => {
     const { clock, server, generations } = dialled();
-    server.answer = () => new Promise((answer) => void clock.after(4000, answer));
+    server.accept = () => new Promise((resolve) => void clock.after(4000, resolve));
     const opened = generations.open();
     await clock.advance(500);
     const patient = generations.open(5000);
@@ -115,7 +115,7 @@ describe('a server', () => {
   it('that closes the connection during the login is given up at once', async () => {
     const { clock, server, generations } = dialled();
     const clients: Client[] = [];
-    server.answer = (client) => {
+    server.accept = (client) => {
       clients.push(client);
       return new Promise(() => {});
     };
@@ -126,9 +126,9 @@ describe('a server', () => {
     expect(server.dropped).toBe(1);
   });
 
-  it('that answers a dial late serves the next caller', async () => {
+  it('that accepts a dial late serves the next caller', async () => {
     const { clock, server, generations } = dialled();
-    server.answer = () => new Promise((answer) => void clock.after(500, answer));
+    server.accept = () => new Promise((resolve) => void clock.after(500, resolve));
     const late = generations.open();
     await clock.advance(500);
     expect(await generations.open()).toBe(await late);
@@ -137,7 +137,7 @@ describe('a server', () => {
 
   it.each(['end', 'close'] as const)('is no longer dialled after %s', async (ends) => {
     const { clock, server, generations } = dialled();
-    server.answer = () => new Promise(() => {});
+    server.accept = () => new Promise(() => {});
     const opened = generations.open();
     await clock.advance(0);
     generations[ends]();
@@ -147,17 +147,17 @@ describe('a server', () => {
 
   it('is dialled again at once after a dial that was given up', async () => {
     const { clock, server, generations } = dialled();
-    let answer = () => {};
-    server.answer = () => new Promise<void>((resolve) => (answer = resolve));
+    let accept = () => {};
+    server.accept = () => new Promise<void>((resolve) => (accept = resolve));
     const opened = generations.open();
     await clock.advance(0);
     generations.end();
-    server.answer = async () => {};
+    server.accept = async () => {};
     const next = generations.open();
     await expect(opened).rejects.toMatchObject({ reason: 'connection' });
     expect(generations.ready).toBe(await next);
-    // A late answer to the first dial changes nothing.
-    answer();
+    // A late reply to the first dial changes nothing.
+    accept();
     await clock.advance(0);
     expect(generations.ready).toBe(await next);
     expect([server.dials, server.dropped]).toEqual([2, 1]);

@@ -23,7 +23,7 @@ describe('a lease', () => {
     return `http://127.0.0.1:${port}/`;
   }
 
-  it.each(['HEAD', 'OPTIONS', 'GET'])('is released after the answer to %s', async (method) => {
+  it.each(['HEAD', 'OPTIONS', 'GET'])('is released after the response to %s', async (method) => {
     const { server, limiter } = over();
     server.script(GRANTED, 1, GRANTED, 1);
     const app = new Hono();
@@ -39,7 +39,7 @@ describe('a lease', () => {
     expect(server.clock.pending).toBe(0);
   });
 
-  it('is released after the answer to HEAD without node-server', async () => {
+  it('is released after the response to HEAD without node-server', async () => {
     const { server, limiter } = over();
     server.script(GRANTED, 1, GRANTED, 1);
     const app = new Hono();

@@ -33,26 +33,26 @@ function logged(options: JsonLogOptions = {}, stream = new PassThrough()) {
 }
 
 describe('jsonLog', () => {
-  it('drops the lines above the bound of a second, and tells their number', async () => {
+  it('drops lines above the bound per second, and reports their number', async () => {
     const { server, limiter, lines } = logged({ linesPerSecond: 2, audit: ['audited'] });
     const audited = sliding('audited', 100, '60s');
-    const told = () => lines().map(({ rule, dropped = 0 }) => [rule, dropped]);
+    const counts = () => lines().map(({ rule, dropped = 0 }) => [rule, dropped]);
     await times(6, () => limiter.check(exports, 'alice'));
-    expect(told()).toEqual([
+    expect(counts()).toEqual([
       ['exports', 0],
       ['exports', 0],
     ]);
     await times(2, () => limiter.check(audited, 'alice'));
-    expect(told()).toEqual([
+    expect(counts()).toEqual([
       ['audited', 3],
       ['audited', 0],
     ]);
     await server.advance(999);
     await limiter.check(exports, 'alice');
-    expect(told()).toEqual([]);
+    expect(counts()).toEqual([]);
     await server.advance(1);
     await times(3, () => limiter.check(exports, 'alice'));
-    expect(told()).toEqual([
+    expect(counts()).toEqual([
       ['exports', 1],
       ['exports', 0],
     ]);
@@ -80,8 +80,8 @@ describe('jsonLog', () => {
     const { limiter, lines } = logged({ audit: ['api'] }, stream);
     await times(3, () => limiter.check(exports, 'alice'));
     await limiter.check(api, 'alice');
-    const told = lines().map(({ rule, dropped = 0 }) => [rule, dropped]);
-    expect(told).toEqual([
+    const counts = lines().map(({ rule, dropped = 0 }) => [rule, dropped]);
+    expect(counts).toEqual([
       ['exports', 0],
       ['api', 1],
     ]);

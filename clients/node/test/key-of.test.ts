@@ -25,7 +25,7 @@ afterEach(async () => {
   for (const close of closing.splice(0)) await close();
 });
 
-/** Returns the status of the answer to a request. An array is a field that occurs several times. */
+/** Returns the status of the response to a request. An array is a field that occurs repeatedly. */
 function get(url: string, headers: Record<string, string | string[]>): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     request(url, { headers, agent: false }, (response) => {

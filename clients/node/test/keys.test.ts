@@ -13,7 +13,7 @@ import { rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { api, over } from './fakes.js';
 import { listen } from './listening.js';
 
-/** Sends a body, and returns the status of the answer. */
+/** Sends a body, and returns the status of the response. */
 type Post = (body: string) => Promise<number>;
 
 const headers = { 'content-type': 'application/json' };
@@ -62,7 +62,7 @@ const refused = [
 ];
 
 describe.each(Object.entries(frameworks))('a subject in a body of %s', (_, app) => {
-  it.each(refused)('answers 400 to %s', async (user) => {
+  it.each(refused)('gets a 400 response if it is %s', async (user) => {
     const { server, limiter } = over();
     const post = await app(limiter);
     expect(await post(`{"user":${user}}`)).toBe(400);
@@ -81,16 +81,19 @@ describe.each(Object.entries(frameworks))('a subject in a body of %s', (_, app) 
   });
 });
 
-it.each(refused.filter((text) => text !== 'null'))('a tag of %s is answered 400', async (user) => {
-  const { server, limiter } = over();
-  const limit = rateLimit({ limiter, rules: api, tag: ({ body }) => body.user });
-  const app = express().use(express.json(), limit, (_, response) => void response.send('ok'));
-  const url = await listen(app);
-  const post = (body: string) => fetch(url, { method: 'POST', headers, body });
-  expect((await post(`{"user":${user}}`)).status).toBe(400);
-  expect((await post('{"user":null}')).status).toBe(200);
-  expect(server.calls.map(([, at]) => at)).toEqual(['rl:api:127.0.0.1']);
-});
+it.each(refused.filter((text) => text !== 'null'))(
+  'a tag of %s gets a 400 response',
+  async (user) => {
+    const { server, limiter } = over();
+    const limit = rateLimit({ limiter, rules: api, tag: ({ body }) => body.user });
+    const app = express().use(express.json(), limit, (_, response) => void response.send('ok'));
+    const url = await listen(app);
+    const post = (body: string) => fetch(url, { method: 'POST', headers, body });
+    expect((await post(`{"user":${user}}`)).status).toBe(400);
+    expect((await post('{"user":null}')).status).toBe(200);
+    expect(server.calls.map(([, at]) => at)).toEqual(['rl:api:127.0.0.1']);
+  },
+);
 
 describe('a subject of a call', () => {
   it.each(refused)('refuses %s', async (text) => {

@@ -40,7 +40,7 @@ describe('a lease', () => {
     expect(held.signal.aborted).toBe(true);
   });
 
-  it('that another process may hold is lost at the answer to renew', async () => {
+  it('that another process may hold is lost at the reply to renew', async () => {
     const { server, limiter } = over();
     server.script(GRANTED, 0);
     const held = await limiter.lease(jobs, '7', { id: 'job-1' });
@@ -60,7 +60,7 @@ describe('a lease', () => {
     expect(renewals(server)).toBe(0);
   });
 
-  it('is kept when renew gets no answer, which is an error', async () => {
+  it('is kept when renew gets no reply, which is an error', async () => {
     const { server, limiter } = over();
     server.script(GRANTED);
     const held = await limiter.lease(jobs, '7');
@@ -79,7 +79,7 @@ describe('a lease', () => {
     expect(renewals(server)).toBe(0);
   });
 
-  it('is renewed although the last renewal still waits for its answer', async () => {
+  it('is renewed although the last renewal still waits for its reply', async () => {
     const { server, limiter } = over({ timeoutMs: 1000 });
     server.script([1, 1, 0, 0, 900], 1, 1);
     const held = await limiter.lease(lease('short', 1, '900ms'), '7');
@@ -93,7 +93,7 @@ describe('a lease', () => {
     server.answer();
   });
 
-  it('among several rules is released when it is denied without an answer', async () => {
+  it('among several rules is released when it is denied without a reply', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.script(BOTH, 1);
     server.hang();
@@ -113,7 +113,7 @@ describe('a lease', () => {
     expect(server.calls.map(([command]) => command)).toEqual(['RL.ALL']);
   });
 
-  it('among several rules is released when the answer comes to a caller that gave up', async () => {
+  it('among several rules is released when the reply comes to a caller that gave up', async () => {
     const { server, limiter } = over();
     server.script(BOTH, 1);
     server.hang();

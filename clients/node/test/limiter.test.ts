@@ -30,19 +30,23 @@ describe('a decision', () => {
     expect(Object.isFrozen(api) && Object.isFrozen(api.words)).toBe(true);
   });
 
-  it('that no retry allows has the largest retry time, however it was made', async () => {
+  it('that no retry allows has the largest retry time, whatever call returned it', async () => {
     const { server, limiter } = over({ denialCache: 9, onError: 'local' });
-    const ask = () => limiter.check(api, '42', { cost: 7 });
-    const made = [await ask(), await ask(), await limiter.checkAll([api.of('42').cost(7)])];
-    made.push(await limiter.check(policy('set', { default: api }), '42', { cost: 7 }));
+    const check = () => limiter.check(api, '42', { cost: 7 });
+    const decisions = [
+      await check(),
+      await check(),
+      await limiter.checkAll([api.of('42').cost(7)]),
+    ];
+    decisions.push(await limiter.check(policy('set', { default: api }), '42', { cost: 7 }));
     server.fail();
-    made.push(await limiter.peek(api, '42', { cost: 7 }));
+    decisions.push(await limiter.peek(api, '42', { cost: 7 }));
     const retry = { retryAfterMs: 2 ** 53 - 1, wouldRetryAfterMs: 2 ** 53 - 1 };
-    for (const one of [...made, ...made.flatMap(({ rows }) => rows)]) {
+    for (const one of [...decisions, ...decisions.flatMap(({ rows }) => rows)]) {
       expect(one).toMatchObject({ allowed: false, never: true, ...retry });
       expect(one.fields()).toMatchObject(retry);
     }
-    expect(made.map(({ source }) => source)).toEqual([
+    expect(decisions.map(({ source }) => source)).toEqual([
       'server',
       'local',
       'server',
@@ -62,7 +66,7 @@ describe('a decision', () => {
 });
 
 describe('timeoutMs', () => {
-  it('leaves no timer behind when the answer arrives', async () => {
+  it('leaves no timer behind when the reply arrives', async () => {
     const { server, limiter } = over({ timeoutMs: 20 });
     await limiter.check(api, '42');
     expect(server.clock.pending).toBe(0);
@@ -121,8 +125,8 @@ describe('onError', () => {
   it('local is rejected for rules that this process cannot enforce', async () => {
     const { limiter } = over({ onError: 'local' });
     for (const rule of [lease('jobs', 3, '60s'), quota('exports', 10, 'day'), policy('search')]) {
-      const asked = rule.kind === 'lease' ? limiter.lease(rule, '42') : limiter.check(rule, '42');
-      await expect(asked).rejects.toBeInstanceOf(InvalidArgumentError);
+      const call = rule.kind === 'lease' ? limiter.lease(rule, '42') : limiter.check(rule, '42');
+      await expect(call).rejects.toBeInstanceOf(InvalidArgumentError);
     }
     await expect(limiter.check(policy('search', { default: api }), '42')).resolves.toBeDefined();
   });
@@ -184,8 +188,8 @@ describe('onDecision', () => {
     };
     const error = await after(server, 40, call(limiter)).catch((thrown) => thrown);
     expect(error).toBeInstanceOf(CommandRejectedError);
-    const shown = { kind: 'rejected', decision: undefined, latencyMs: 40, error };
-    expect(seen).toEqual([expect.objectContaining(shown)]);
+    const event = { kind: 'rejected', decision: undefined, latencyMs: 40, error };
+    expect(seen).toEqual([expect.objectContaining(event)]);
     expect(seen[0]).toMatchObject({ rule: { name: 'api' }, degraded: false });
     expect(limiter.counters.rejected).toBe(1);
   });
@@ -297,7 +301,7 @@ describe('a subject', () => {
 });
 
 describe('ready', () => {
-  it('distinguishes a server that is away from one without the module', async () => {
+  it('distinguishes a server that is down from one without the module', async () => {
     const { server, limiter } = over();
     await limiter.ready();
     server.fail(new Error("ERR unknown command 'RL.PEEK'"));

@@ -21,15 +21,15 @@ export async function listen(app: express.Express, host = '127.0.0.1'): Promise<
   return `http://${name}:${(server.address() as AddressInfo).port}/`;
 }
 
-/** Returns an application of one route, whose errors are answered 500 with their code. */
+/** Returns an application of one route, whose errors become 500 responses with their code. */
 export function limited(
   options: ExpressOptions<express.Request, express.Response>,
-  answer: express.RequestHandler = (_, response) => void response.send('ok'),
+  respond: express.RequestHandler = (_, response) => void response.send('ok'),
 ): express.Express {
   const onError: express.ErrorRequestHandler = (error, _request, response, _next) => {
     response.status(500).send(error.code ?? error.message);
   };
-  return express().use(rateLimit(options)).all('/', answer).use(onError);
+  return express().use(rateLimit(options)).all('/', respond).use(onError);
 }
 
 /** Sends a request that is never read, and returns its connection. */

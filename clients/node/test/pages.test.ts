@@ -51,11 +51,11 @@ class Compiler {
 
 it('the pages of the package have programs', () => {
   const pages = new Set(found.map(({ name }) => name.split(':')[0]));
-  const ours = ['README.md', 'clients/node/README.md', 'docs/clients/node.md'];
-  expect([...pages]).toEqual(expect.arrayContaining(ours));
-  const shown = blocks('docs/clients/node.md').filter(({ language }) => language !== 'sh');
+  const ownPages = ['README.md', 'clients/node/README.md', 'docs/clients/node.md'];
+  expect([...pages]).toEqual(expect.arrayContaining(ownPages));
+  const expected = blocks('docs/clients/node.md').filter(({ language }) => language !== 'sh');
   const listed = found.filter(({ name }) => name.startsWith('docs/clients/node.md'));
-  expect(shown.length).toBe(listed.length);
+  expect(expected.length).toBe(listed.length);
 });
 
 it('every program compiles under --strict', { timeout: 120_000 }, () => {

@@ -94,11 +94,11 @@ it('each fetch of permits has the full timeout, even if its callers have waited'
   await server.advance(30);
   const other = new Limiter(server, { clock: server.clock });
   void other.refund(hot, '42', { cost: 3 });
-  // Those without a permit ask again after 60 ms, and have 40 ms left.
+  // Waiters without a permit fetch again after 60 ms, and have 40 ms left.
   const found = await after(server, 70, ten);
   expect(found.filter(({ allowed }) => allowed)).toHaveLength(3);
   expect(found.some(({ degraded }) => degraded)).toBe(false);
-  // The answer to the second fetch comes after them, and its permits are kept.
+  // The reply to the second fetch comes later, and its permits are kept.
   await server.advance(20);
   const sent = server.calls.length;
   const next = await times(3, () => limiter.check(hot, '42'));
@@ -123,7 +123,7 @@ it('a waiter whose permit does not arrive is denied until the next unit is free'
   const { server, limiter } = far(60);
   const rate = gcra('rate', 3, 1, '10s', { prefetch: 10 });
   const ten = Array.from({ length: 10 }, () => limiter.check(rate, '42'));
-  // Those without a permit ask again, once.
+  // Waiters without a permit fetch again, once.
   const found = await after(server, 120, Promise.all(ten));
   const denied = found.filter(({ allowed }) => !allowed);
   expect(denied).toHaveLength(7);
@@ -137,12 +137,12 @@ it('two rules with the same name have separate fetches', async () => {
   const [large, small] = [plan(1000), plan(5)];
   const load = () => void limiter.check(large, '42');
   await times(2, async () => load());
-  const asked = limiter.check(small, '42');
+  const checked = limiter.check(small, '42');
   await times(10, async () => {
     await times(3, async () => load());
     await server.advance(5);
   });
-  expect(await asked).toMatchObject({ limit: 5, allowed: true, degraded: false });
+  expect(await checked).toMatchObject({ limit: 5, allowed: true, degraded: false });
 });
 
 it('forget drops the permits of a pending fetch', async () => {
@@ -150,10 +150,10 @@ it('forget drops the permits of a pending fetch', async () => {
   await limiter.check(api, '42', { cost: 6 });
   const hot = fixed('hot', 10, '1h', { prefetch: 10 });
   server.hang();
-  const asked = [limiter.check(api, '42'), limiter.check(hot, '42')];
+  const checks = [limiter.check(api, '42'), limiter.check(hot, '42')];
   const forgotten = [limiter.forget(api, '42'), limiter.forget(hot, '42')];
   server.answer();
-  await Promise.all([...asked, ...forgotten]);
+  await Promise.all([...checks, ...forgotten]);
   expect((await limiter.check(api, '42')).allowed).toBe(true);
   const found = await times(40, () => limiter.check(hot, '42'));
   expect(found.filter(({ allowed }) => allowed)).toHaveLength(10);

@@ -20,7 +20,7 @@ async function series(
   return Object.fromEntries(samples.filter(([, value]) => value !== 0));
 }
 
-it('the open breakers of all limiters are shown', async () => {
+it('the gauge has the open breakers of all limiters', async () => {
   const registry = new Registry();
   const both = [1, 2].map(() => over({ breakerFailures: 1, breakerPauseMs: 50 }));
   for (const { server, limiter } of both) {
@@ -44,9 +44,9 @@ it('rules after the hundredth share a name', async () => {
   for (let at = 0; at < 206; at += 1) {
     await limiter.check(gcra(`rule-${at % 103}`, 6, 10, '60s'), 'alice');
   }
-  const shown = await series(registry, 'checks');
-  expect(Object.keys(shown)).toHaveLength(101);
-  expect(shown).toMatchObject({
+  const checks = await series(registry, 'checks');
+  expect(Object.keys(checks)).toHaveLength(101);
+  expect(checks).toMatchObject({
     'checks_total{rule="rule-99",outcome="allowed",source="server"}': 2,
     'checks_total{rule="(other)",outcome="allowed",source="server"}': 6,
   });

@@ -5,9 +5,9 @@ import { type Client, Limiter, type LimiterOptions } from '../src/index.js';
 // The limiter imports it when it needs it. In the tests that takes no time.
 import '../src/wire/library.js';
 import { api } from './fakes.js';
-import { type Answer, drivers, FrozenClock, Script } from './scripted.js';
+import { drivers, FrozenClock, Script, type ScriptItem } from './scripted.js';
 
-const DECISION: Answer = [1, 6, 5, 0, 6000];
+const DECISION: ScriptItem = [1, 6, 5, 0, 6000];
 
 describe.each(Object.entries(drivers))('%s', (driver, open) => {
   let clock: FrozenClock;
@@ -29,9 +29,9 @@ describe.each(Object.entries(drivers))('%s', (driver, open) => {
     limiter = new Limiter(open() as Client, { clock, ...options });
   }
 
-  /** Checks, with this answer from the server. */
-  async function checked(answer: Answer, signal?: AbortSignal) {
-    script.add([answer]);
+  /** Checks, with this item of the script. */
+  async function checked(item: ScriptItem, signal?: AbortSignal) {
+    script.add([item]);
     const call = limiter.check(api, '1', { signal });
     await clock.runDuring(
       call.catch(() => {}),
@@ -41,9 +41,9 @@ describe.each(Object.entries(drivers))('%s', (driver, open) => {
   }
 
   /** Makes a call whose caller gives up at once. */
-  async function abandoned(answer: Answer): Promise<void> {
+  async function abandoned(item: ScriptItem): Promise<void> {
     const gone = new AbortController();
-    script.add([answer]);
+    script.add([item]);
     const call = limiter.check(api, '1', { signal: gone.signal });
     await clock.runUntil(clock.nowMs());
     gone.abort(new Error('gone'));
@@ -82,7 +82,7 @@ describe.each(Object.entries(drivers))('%s', (driver, open) => {
   it('keeps a connection on which something arrived after the cancelled call', async () => {
     start();
     await checked({ delay_ms: 60, reply: DECISION as number[] });
-    // The answer of the first of these calls proves that the connection is alive.
+    // The reply to the first of these calls proves that the connection is alive.
     script.add([{ delay_ms: 50, reply: DECISION as number[] }]);
     const before = limiter.check(api, '1');
     await clock.runUntil(61);

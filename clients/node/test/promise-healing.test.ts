@@ -66,7 +66,7 @@ describe('the calls of leases', () => {
     server.reply = () => 1;
     await server.clock.advance(100);
     await Promise.all([check, releases]);
-    // The two that waited are answered, and the 32 are sent again.
+    // The two that waited get their replies, and the 32 are sent again.
     expect(count()).toBe(34);
     await server.clock.advance(100);
     expect(count()).toBe(66);
@@ -74,7 +74,7 @@ describe('the calls of leases', () => {
     expect(count()).toBe(66);
   });
 
-  it('count for the breaker, which is asked before the bound of calls in flight', async () => {
+  it('count for the breaker, which decides before the bound of calls in flight', async () => {
     const { server, limiter } = over({ maxInFlight: 1, maxWaiting: 0, breakerFailures: 1 });
     server.reply = granted;
     const held = await limiter.lease(jobs, '7');

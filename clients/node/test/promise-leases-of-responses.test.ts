@@ -16,9 +16,9 @@ const jobs = lease('jobs', 1, '60s');
 const key = () => 'x';
 function limited(
   options: ExpressOptions,
-  answer: express.RequestHandler = (_, res) => void res.send('ok'),
+  respond: express.RequestHandler = (_, res) => void res.send('ok'),
 ) {
-  return express().use(rateLimit(options)).all('/', answer);
+  return express().use(rateLimit(options)).all('/', respond);
 }
 
 const released = ({ calls }: FakeServer) =>
@@ -186,7 +186,7 @@ describe('Express', () => {
     expect([denied.status, denied.headers.get('X-RateLimit-Remaining')]).toEqual([429, '0']);
   });
 
-  it('sets no-store on the answer of onDenied, and passes on its errors', async () => {
+  it('sets no-store on the response of onDenied, and passes on its errors', async () => {
     const { limiter } = over();
     const onDenied: ExpressOptions['onDenied'] = async (_request, response) => {
       if (response.getHeader('Cache-Control') !== 'no-store') response.end('cached');
@@ -296,7 +296,7 @@ describe('Hono', () => {
     await until(() => released(server) === 1);
   });
 
-  it('does not change the answer to an upgrade', async () => {
+  it('does not change the response to an upgrade', async () => {
     const { server, limiter } = over();
     server.script([1, 6, 5, 0, 6000, 1, [1, 6, 5, 0, 6000], GRANTED], 1);
     const upgraded = Object.defineProperty(new Response(null), 'status', { value: 101 });

@@ -118,7 +118,7 @@ describe('close', () => {
     expect(server.calls.filter(([command]) => command === 'RL.RELEASE')).toHaveLength(1);
   });
 
-  it('waits for a call that gets no answer for timeoutMs', async () => {
+  it('waits for a call that gets no reply for timeoutMs', async () => {
     const { server, limiter } = over({ timeoutMs: 300, silenceMs: 300 });
     server.hang();
     const call = limiter.check(api, '1');
@@ -141,11 +141,11 @@ describe('a client that leaves before the decision', () => {
       });
       next();
     });
-    const answer: express.RequestHandler = (_, response) => {
+    const respond: express.RequestHandler = (_, response) => {
       served += 1;
       response.send('ok');
     };
-    const url = await listen(app.use(limited({ limiter, rules: api }, answer)));
+    const url = await listen(app.use(limited({ limiter, rules: api }, respond)));
     server.hang();
     const clients = [sent(url), sent(url)];
     await until(() => arrived === 2 && server.calls.length === 1);

@@ -17,7 +17,7 @@ import { after, api, GRANTED, over, times } from './fakes.js';
 const one = fixed('one', 1, '1h');
 const verbs = ({ calls }: FakeServer) => calls.map(([command]) => command);
 
-/** A server that decides, and answers 50 ms later. */
+/** A server that decides, and replies 50 ms later. */
 class SlowServer extends FakeServer {
   override async send(call: Call): Promise<unknown> {
     const reply = await super.send(call);
@@ -100,16 +100,16 @@ describe('prefetched permits', () => {
   });
 });
 
-describe('without an answer', () => {
+describe('without a reply', () => {
   it('a local limiter with a fractional rate loses no units', async () => {
     const { server, limiter } = over({ onError: 'local' });
     server.fail();
     for (const make of [gcra, tokenBucket, leakyBucket]) {
       const odd = make('odd', 5, 7, '1s');
-      const ask = async () => (await limiter.check(odd, '42')).allowed;
-      expect(await times(6, ask)).toEqual([true, true, true, true, true, false]);
+      const check = async () => (await limiter.check(odd, '42')).allowed;
+      expect(await times(6, check)).toEqual([true, true, true, true, true, false]);
       await server.advance(143);
-      expect(await times(2, ask)).toEqual([true, false]);
+      expect(await times(2, check)).toEqual([true, false]);
     }
   });
 });
@@ -128,8 +128,8 @@ describe('a CommandRejectedError', () => {
   it('is also counted for calls that return no decision', async () => {
     const { server, limiter } = over();
     server.fail(new Error('NOPERM no'));
-    for (const ask of [limiter.refund, limiter.charge]) {
-      await expect(ask.call(limiter, api, '42')).rejects.toBeInstanceOf(CommandRejectedError);
+    for (const call of [limiter.refund, limiter.charge]) {
+      await expect(call.call(limiter, api, '42')).rejects.toBeInstanceOf(CommandRejectedError);
     }
     await expect(limiter.ready()).rejects.toBeInstanceOf(CommandRejectedError);
     expect(limiter.counters.rejected).toBe(3);
@@ -151,10 +151,10 @@ describe('a lease', () => {
 
 describe('onDecision', () => {
   it('gets the latency', async () => {
-    const told: number[] = [];
-    const { limiter } = slow({ onDecision: ({ latencyMs }) => told.push(latencyMs) });
+    const latencies: number[] = [];
+    const { limiter } = slow({ onDecision: ({ latencyMs }) => latencies.push(latencyMs) });
     await limiter.check(api, 'alice');
-    expect(told).toEqual([50]);
+    expect(latencies).toEqual([50]);
   });
 });
 

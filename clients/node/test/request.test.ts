@@ -40,8 +40,8 @@ describe('a rule function', () => {
   ])('passes a request without a call if it leaves out all of %s', async (_, rules) => {
     const { server, limiter } = over();
     const key = () => undefined;
-    const answer = await fetch(await listen(limited({ limiter, rules, key })));
-    expect([answer.status, answer.headers.get('RateLimit')]).toEqual([200, null]);
+    const response = await fetch(await listen(limited({ limiter, rules, key })));
+    expect([response.status, response.headers.get('RateLimit')]).toEqual([200, null]);
     expect(server.calls).toEqual([]);
   });
 
@@ -51,15 +51,15 @@ describe('a rule function', () => {
     ['a skip function', { rules: api, skip: () => Promise.reject(new Error('broken')) }],
   ])('that fails is an error of the application, also %s', async (_, options) => {
     const { limiter } = over();
-    const answer = await fetch(await listen(limited({ limiter, ...options })));
-    expect([answer.status, await answer.text()]).toEqual([500, 'broken']);
+    const response = await fetch(await listen(limited({ limiter, ...options })));
+    expect([response.status, await response.text()]).toEqual([500, 'broken']);
   });
 
   it('that returns no rule is an error of the application', async () => {
     const { limiter } = over();
     const rules = () => 'gold' as unknown as Rule;
-    const answer = await fetch(await listen(limited({ limiter, rules })));
-    expect(await answer.text()).toBe('RL_INVALID_ARGUMENT');
+    const response = await fetch(await listen(limited({ limiter, rules })));
+    expect(await response.text()).toBe('RL_INVALID_ARGUMENT');
   });
 });
 
@@ -71,12 +71,12 @@ describe('a request without a subject', () => {
     ['rejects', async (request: IncomingMessage) => missing(request)],
     ['returns null', () => null],
     ['returns an empty text', () => ''],
-  ])('is answered 400 if the key function %s', async (_, key) => {
+  ])('gets a 400 response if the key function %s', async (_, key) => {
     const { server, limiter } = over();
     const url = await listen(limited({ limiter, rules: [api, { rule: day, key }] }));
-    const answer = await fetch(url);
-    expect(answer.status).toBe(400);
-    expect(await answer.json()).toMatchObject({ title: 'Bad Request', status: 400 });
+    const response = await fetch(url);
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ title: 'Bad Request', status: 400 });
     expect(server.calls).toEqual([]);
   });
 
@@ -148,9 +148,9 @@ describe('a warning', () => {
     }));
     const skip = () => calls.push(0) > keys.length;
     expect(await warned({ rules, skip })).toEqual(['RL_KEY', 'RL_KEY']);
-    // A program may make a rule with its function for each request.
-    const made = () => fixed('api', 300, '60s', { count: () => broken() });
-    expect(await warned({ rules: made, key }, {}, 102)).toHaveLength(100);
+    // A program may create a rule with its function for each request.
+    const perRequest = () => fixed('api', 300, '60s', { count: () => broken() });
+    expect(await warned({ rules: perRequest, key }, {}, 102)).toHaveLength(100);
   });
 
   it('is emitted once when a cost function returns no cost', async () => {
@@ -168,15 +168,15 @@ describe('a cost that a function takes from a request', () => {
     ['text', '5'],
     ['true', true],
     ['undefined', undefined],
-  ])('is answered 400 if it is %s', async (_, units) => {
+  ])('gets a 400 response if it is %s', async (_, units) => {
     const { server, limiter } = over();
     const cost = () => units as number;
     const own = limited({ limiter, rules: [{ rule: api, cost }] });
     const anonymous = limited({ limiter, rules: day, key: () => null, anonymous: api, cost });
     for (const app of [own, anonymous]) {
-      const answer = await fetch(await listen(app));
-      expect(answer.status).toBe(400);
-      expect(await answer.json()).toMatchObject({ detail: 'The request has no valid cost.' });
+      const response = await fetch(await listen(app));
+      expect(response.status).toBe(400);
+      expect(await response.json()).toMatchObject({ detail: 'The request has no valid cost.' });
     }
     const app = new Hono().get('/', honoRateLimit({ limiter, rules: api, cost }));
     expect((await app.request('/')).status).toBe(400);

@@ -46,9 +46,9 @@ function optionsOf(input: Any, limiter: Limiter, key: (...headers: string[]) => 
 }
 
 /** Sends the request of a case. `onSeen` is called with what the application saw. */
-type Asked = (input: Any, limiter: Limiter, onSeen: (seen: Any) => void) => Promise<Response>;
+type Send = (input: Any, limiter: Limiter, onSeen: (seen: Any) => void) => Promise<Response>;
 
-const overExpress: Asked = async (input, limiter, onSeen) => {
+const overExpress: Send = async (input, limiter, onSeen) => {
   const onDenied = (_: unknown, response: express.Response) =>
     void response.status(input.on_denied).end();
   const options = { ...optionsOf(input, limiter, keyOf), ...(input.on_denied && { onDenied }) };
@@ -60,7 +60,7 @@ const overExpress: Asked = async (input, limiter, onSeen) => {
   return fetch(await listen(app), { headers: input.request ?? {} });
 };
 
-const overHono: Asked = async (input, limiter, onSeen) => {
+const overHono: Send = async (input, limiter, onSeen) => {
   const onDenied = () => new Response(null, { status: input.on_denied });
   const options = {
     ...optionsOf(input, limiter, honoKeyOf),
@@ -83,12 +83,12 @@ const overHono: Asked = async (input, limiter, onSeen) => {
 describe.each([
   ['Express', overExpress, '127.0.0.1'],
   ['Hono', overHono, PEER],
-])('%s', (_, ask, peer) => {
+])('%s', (_, send, peer) => {
   it.each(table.responses as Any[])('$name', async (one) => {
     const { input, expect: wanted } = JSON.parse(JSON.stringify(one).replaceAll(PEER, peer));
     const { sent, limiter } = scripted(input);
     let seen: Any = null;
-    const response = await ask(input, limiter, ({ source, remaining, degraded }) => {
+    const response = await send(input, limiter, ({ source, remaining, degraded }) => {
       seen = { source: source ?? null, remaining: remaining ?? null };
       if ('degraded' in (wanted.application ?? {})) seen.degraded = degraded ?? null;
     });

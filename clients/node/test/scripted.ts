@@ -50,7 +50,7 @@ export const clusters: Record<keyof typeof drivers, () => Client> = {
 
 /** A reply in the words of cases.json. */
 type Reply = number | string | { error: string } | Reply[];
-export type Answer = Reply | { delay_ms: number; reply: Reply } | { dial_ms: number };
+export type ScriptItem = Reply | { delay_ms: number; reply: Reply } | { dial_ms: number };
 
 /** The commands with which a driver opens a connection. */
 const HANDSHAKE = new Set(['AUTH', 'CLIENT', 'HELLO', 'INFO', 'PING', 'SELECT']);
@@ -130,11 +130,11 @@ export class FrozenClock implements Clock {
   }
 }
 
-/** A server that answers each command by the next item of its script. */
+/** A server that replies to each command with the next item of its script. */
 export class Script {
   /** The commands that arrived. */
   readonly sent: string[] = [];
-  /** The commands for which the script had no answer. */
+  /** The commands for which the script had no reply. */
   readonly unexpected: string[] = [];
   dials = 0;
   /** The number of pieces in which commands arrived. */
@@ -145,20 +145,20 @@ export class Script {
   /** Of a cluster: the name of the node of each key. */
   nodes: ReadonlyMap<string, string> | undefined;
   #opened = 0;
-  readonly #items: Answer[] = [];
-  readonly #byKey = new Map<string, Answer[]>();
+  readonly #items: ScriptItem[] = [];
+  readonly #byKey = new Map<string, ScriptItem[]>();
   readonly #open = new Set<ScriptedSocket>();
 
   constructor(private readonly clock: FrozenClock) {}
 
-  /** Adds answers, for the commands with this key if it is given. */
-  add(items: readonly Answer[], key?: string): void {
+  /** Adds items, for the commands with this key if it is given. */
+  add(items: readonly ScriptItem[], key?: string): void {
     if (key === undefined) this.#items.push(...items);
     else this.#byKey.set(key, [...(this.#byKey.get(key) ?? []), ...items]);
   }
 
-  /** Returns the answers that answered no command. */
-  left(): Answer[] {
+  /** Returns the items that no command has used. */
+  left(): ScriptItem[] {
     return [...this.#items, ...[...this.#byKey.values()].flat()];
   }
 
@@ -193,14 +193,14 @@ export class Script {
 
   #arrived(socket: ScriptedSocket, words: readonly string[], isFirst: boolean): void {
     if (isFirst) this.pieces += 1;
-    const answer = socket.turn();
+    const reply = socket.turn();
     const opens = HANDSHAKE.has((words[0] as string).toUpperCase());
     const item = opens ? 'OK' : words[0] === 'CLUSTER' ? this.#slots() : this.#item(socket, words);
     if (item === 'silent') return;
     if (item === 'lost' || item === 'close') socket.destroy();
     else if (typeof item === 'object' && 'delay_ms' in item) {
-      this.clock.after(item.delay_ms, () => answer(item.reply), true);
-    } else if (typeof item !== 'object' || !('dial_ms' in item)) answer(item);
+      this.clock.after(item.delay_ms, () => reply(item.reply), true);
+    } else if (typeof item !== 'object' || !('dial_ms' in item)) reply(item);
   }
 
   #slots(): Reply {
@@ -210,8 +210,8 @@ export class Script {
     });
   }
 
-  /** Records a command and returns the item that answers it. */
-  #item(socket: ScriptedSocket, words: readonly string[]): Answer {
+  /** Records a command and returns its item. */
+  #item(socket: ScriptedSocket, words: readonly string[]): ScriptItem {
     if (this.isOver) return { error: 'ERR the timeline is over' };
     this.generation = socket.number;
     this.sent.push(socket.node + words.join(' '));
@@ -231,7 +231,7 @@ class ScriptedSocket extends Duplex {
   readonly remoteAddress = '127.0.0.1';
   readonly remotePort = 6379;
   #received = '';
-  /** The commands without an answer, in order. */
+  /** The commands without a reply, in order. */
   readonly #turns: { text?: string }[] = [];
 
   constructor(
@@ -252,7 +252,7 @@ class ScriptedSocket extends Duplex {
     this.destroy(Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' }));
   }
 
-  /** Returns the function that answers the next command. Answers leave in the order of turns. */
+  /** Returns the function that replies to the next command. Replies leave in the order of turns. */
   turn(): (reply: Reply) => void {
     const turn: { text?: string } = {};
     this.#turns.push(turn);

@@ -17,7 +17,7 @@ import {
 } from '../src/index.js';
 // The limiter imports it when it needs it. In the tests that takes no time.
 import '../src/wire/library.js';
-import { type Answer, FrozenClock, Script } from './scripted.js';
+import { FrozenClock, Script, type ScriptItem } from './scripted.js';
 import { type Any, itemOf, ruleOf } from './shared-cases.js';
 
 export interface Timeline {
@@ -30,11 +30,11 @@ export interface Timeline {
   steps: Step[];
 }
 
-/** An action with its answers, or a step. */
+/** An action with its replies, or a step. */
 export interface Step {
   at: number;
-  server?: Answer;
-  servers?: Answer[];
+  server?: ScriptItem;
+  servers?: ScriptItem[];
   calls?: (Step & { times?: number })[];
   start?: string;
   expect?: Any;
@@ -60,12 +60,12 @@ const ACTIONS = [
 ];
 
 const actionOf = (one: Step) => ACTIONS.find((name) => name in one);
-const answersOf = ({ server, servers = [] }: Step): Answer[] =>
+const itemsOf = ({ server, servers = [] }: Step): ScriptItem[] =>
   server === undefined ? servers : [server];
 const camel = (name: string) =>
   name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 
-/** Returns the key or the id of a call: its own answers are for the commands with it. */
+/** Returns the key or the id of a call: its own replies are for the commands with it. */
 function keyOf(one: Step): string | undefined {
   if ('admit' in one) return one.id;
   const given = one[actionOf(one) ?? ''];
@@ -103,21 +103,21 @@ function kindOf(outcome: Outcome): string {
 
 function compare(outcome: Outcome, expected: Any): void {
   for (const [name, wanted] of Object.entries<Any>(expected)) {
-    const shown = field(outcome, name);
+    const found = field(outcome, name);
     if (name === 'rows') {
       const plain = wanted.map((row: Any, at: number) => {
-        const decision = (shown as readonly Decision[])[at] as Any;
+        const decision = (found as readonly Decision[])[at] as Any;
         return Object.fromEntries(Object.keys(row).map((one) => [one, decision?.[camel(one)]]));
       });
-      expect([plain, (shown as readonly Decision[]).length]).toEqual([wanted, wanted.length]);
-    } else expect(shown ?? null, `${name} of ${outcome.error ?? outcome.result}`).toBe(wanted);
+      expect([plain, (found as readonly Decision[]).length]).toEqual([wanted, wanted.length]);
+    } else expect(found ?? null, `${name} of ${outcome.error ?? outcome.result}`).toBe(wanted);
   }
 }
 
 /** Compares the beginnings of commands. */
 function compareSent(sent: readonly string[], wanted: readonly string[], inOrder: boolean): void {
-  const [shown, beginnings] = inOrder ? [sent, wanted] : [sent.toSorted(), wanted.toSorted()];
-  const cut = shown.map((text, at) => text.slice(0, beginnings[at]?.length ?? 80));
+  const [found, beginnings] = inOrder ? [sent, wanted] : [sent.toSorted(), wanted.toSorted()];
+  const cut = found.map((text, at) => text.slice(0, beginnings[at]?.length ?? 80));
   expect(cut, 'sent').toEqual(beginnings);
 }
 
@@ -163,8 +163,8 @@ export class Runner {
       this.script.dial(to)) as never);
     const options = Object.entries(this.timeline.options ?? {});
     const named = Object.fromEntries(options.map(([name, value]) => [camel(name), value]));
-    const made: LimiterOptions = { ...named, clock: this.clock };
-    this.#limiter = new Limiter(this.open(), made);
+    const all: LimiterOptions = { ...named, clock: this.clock };
+    this.#limiter = new Limiter(this.open(), all);
     begun(this.#limiter);
     try {
       for (const step of this.timeline.steps) await this.#step(step);
@@ -183,14 +183,14 @@ export class Runner {
     expect(clock.nowMs(), `the step at ${step.at} begins late`).toBeLessThanOrEqual(step.at);
     await clock.runUntil(step.at - BEFORE_MS);
     this.#move(step.nodes);
-    script.add(answersOf(step));
+    script.add(itemsOf(step));
     for (const one of step.calls ?? []) {
-      for (let left = one.times ?? 1; left > 0; left -= 1) script.add(answersOf(one), keyOf(one));
+      for (let left = one.times ?? 1; left > 0; left -= 1) script.add(itemsOf(one), keyOf(one));
     }
     await clock.runUntil(step.at);
     if ('pause' in step) await clock.pause(step.pause);
     const outcomes = await this.#outcomes(step);
-    expect(script.unexpected, 'commands without an answer in the script').toEqual([]);
+    expect(script.unexpected, 'commands without a reply in the script').toEqual([]);
     this.#compareStep(step, outcomes, script.dials - dials);
   }
 

@@ -10,14 +10,14 @@ import { Limiter } from '../src/index.js';
 const root = resolve(import.meta.dirname, '..');
 
 it('the limiter accepts the client of each driver without a cast', () => {
-  const made = [
+  const limiters = [
     () => new Limiter(createClient()),
     () => new Limiter(createClientPool()),
     () => new Limiter(createCluster({ rootNodes: [] })),
     () => new Limiter(new Redis()),
     () => new Limiter(new Cluster([])),
   ];
-  expect(made).toHaveLength(5);
+  expect(limiters).toHaveLength(5);
 });
 
 it('the program of each framework compiles under --strict', () => {

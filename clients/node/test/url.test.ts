@@ -65,15 +65,15 @@ it.each([
   ['valkeys://:1?db=3', { host: 'localhost', port: 1, db: 3, tls: {} }],
   ['valkey+unix:///a/path?db=3', { path: '/a/path', db: 3 }],
 ])('reads the URL %s', (url, expected) => {
-  let made: unknown;
+  let received: unknown;
   class Redis {
     constructor(options: object) {
-      made = options;
+      received = options;
     }
     on(): void {}
   }
   opened(url, false, (name) => (name === 'ioredis' ? { default: Redis } : {}));
-  expect(made).toMatchObject(expected);
+  expect(received).toMatchObject(expected);
 });
 
 it('the older client of node-redis is passed over', () => {

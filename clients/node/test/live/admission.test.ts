@@ -1,6 +1,6 @@
 /**
  * Tests admissions on a real server. A program that calls a model under four rules ends, is
- * cancelled at each step, loses answers and its server: it leaves no lease and no open reservation,
+ * cancelled at each step, loses replies and its server: it leaves no lease and no open reservation,
  * and its work is charged once.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -33,7 +33,7 @@ import { type Opened, versions } from './versions.js';
 const TTL_MS = 600_000;
 /** No call takes longer, also on a busy machine. */
 const PATIENT_MS = 60_000;
-/** The timeout in tests whose server does not answer in time. */
+/** The timeout in tests whose server does not reply in time. */
 const HASTY_MS = 1000;
 const rpm = gcra('rpm', 600, 600, '60s');
 const tpm = fixed('tpm', 90_000, '1h');
@@ -80,7 +80,7 @@ async function left(tenant: string): Promise<{ tpm: number; month: number }> {
   return { tpm: minute, month: period };
 }
 
-const isAnswered = (limiter: Limiter) =>
+const hasReply = (limiter: Limiter) =>
   limiter.ready().then(
     () => true,
     () => false,
@@ -104,8 +104,8 @@ async function outlive(
     await until('it is renewed', async () => {
       return (await counts()).every((count, at) => count > (before[at] as number));
     });
-    // Its answer arrives after those to the renewals.
-    await until('it is answered', () => isAnswered(limiter));
+    // Its reply arrives after those to the renewals.
+    await until('its reply arrives', () => hasReply(limiter));
   }
 }
 
@@ -151,7 +151,7 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
   /** Returns a connected limiter that waits for a shorter time. */
   const hastened = async () => {
     const hasty = limit({ timeoutMs: HASTY_MS });
-    await until('it is answered', () => isAnswered(hasty));
+    await until('its reply arrives', () => hasReply(hasty));
     return hasty;
   };
   beforeEach(async () => {
@@ -243,8 +243,8 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
     }
   });
 
-  it('ends what it may hold although the answer to its call was lost', async () => {
-    between.loseAnswers();
+  it('ends what it may hold although the reply to its call was lost', async () => {
+    between.loseReplies();
     const admitted = await limiter.admit(items(tenant));
     expect(admitted.decision).toMatchObject({ source: 'error', reason: 'connection' });
     settle(admitted);
@@ -253,20 +253,20 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
     expect(limiter.counters).toMatchObject({ degraded: 1, unsettled: 0 });
   });
 
-  it('is given back if its answer was lost and onError denies it', async () => {
+  it('is given back if its reply was lost and onError denies it', async () => {
     const strict = limit({ onError: 'deny' });
     await strict.ready();
-    between.loseAnswers();
+    between.loseReplies();
     await expect(strict.admit(items(tenant))).rejects.toBeInstanceOf(DeniedError);
     expect(await left(tenant)).toEqual({ tpm: 1800, month: 0 });
     await strict.close();
   });
 
-  it('is held although the answers to its renewals were lost', async () => {
+  it('is held although the replies to its renewals were lost', async () => {
     const clock = new FakeClock();
     const one = limit({ clock });
     const admitted = await one.admit(items(tenant));
-    between.loseAnswers();
+    between.loseReplies();
     await outlive(TTL_MS, one, clock);
     expect(admitted.held).toBe(true);
     settle(admitted);
@@ -275,14 +275,14 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
     await one.close();
   });
 
-  it('is charged once although the answers to its end were lost', async () => {
+  it('is charged once although the replies to its end were lost', async () => {
     const admitted = await limiter.admit(items(tenant));
     settle(admitted);
-    between.loseAnswers();
+    between.loseReplies();
     await admitted.finish();
     expect(await left(tenant)).toEqual({ tpm: 2000, month: 1500 });
     await until('the end is over', () => seen.some(({ kind }) => kind === 'commit'));
-    // A charge may count although it got no answer, so it is not repeated.
+    // A charge may count although it got no reply, so it is not repeated.
     expect(limiter.counters.unsettled).toBe(1);
     expect(seen.find(({ kind }) => kind === 'charge')?.error).toMatchObject({
       reason: 'connection',
@@ -306,7 +306,7 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
     await hasty.close();
   });
 
-  it('ends when its server answers late', async () => {
+  it('ends when its server replies late', async () => {
     const hasty = await hastened();
     const admitted = await hasty.admit(items(tenant));
     settle(admitted);

@@ -1,6 +1,6 @@
 /**
  * Applications of each framework. The middleware limits a route without a body, and one that reads
- * its body and answers 400 if that fails.
+ * its body and responds with 400 if that fails.
  */
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
@@ -15,9 +15,9 @@ import { rateLimit as honoRateLimit } from '../../src/web/hono.js';
 interface Route {
   limiter: Limiter;
   rule: Rule;
-  /** Returns the status of the answer to a request that is not denied. */
-  answer(): number | Promise<number>;
-  /** Called before the answer to a request whose body could not be read. */
+  /** Returns the status of the response to a request that is not denied. */
+  respond(): number | Promise<number>;
+  /** Called before the response to a request whose body could not be read. */
   onCut?(): void;
 }
 
@@ -27,10 +27,10 @@ type Application = (route: Route) => Promise<Server>;
 const key = () => 'all';
 
 export const applications: Record<string, Application> = {
-  Express: async ({ limiter, rule, answer, onCut }) => {
+  Express: async ({ limiter, rule, respond, onCut }) => {
     const app = express().use(rateLimit({ limiter, rules: rule, key }));
     app.get('/', async (_, response) => {
-      response.status(await answer()).send('ok');
+      response.status(await respond()).send('ok');
     });
     app.post('/', express.text({ type: () => true }), (_, response) => void response.send('ok'));
     app.use(((_error, _request, response, _next) => {
@@ -39,13 +39,13 @@ export const applications: Record<string, Application> = {
     }) as express.ErrorRequestHandler);
     return createServer(app);
   },
-  'Fastify with the middleware of Express': async ({ limiter, rule, answer, onCut }) => {
+  'Fastify with the middleware of Express': async ({ limiter, rule, respond, onCut }) => {
     const limited = rateLimit({ limiter, rules: rule, key });
     const app = Fastify();
     app.addHook('onRequest', (request, reply, next) => {
       void limited(request.raw, reply.raw, (error) => next(error as Error | undefined));
     });
-    app.get('/', async (_, reply) => reply.code(await answer()).send('ok'));
+    app.get('/', async (_, reply) => reply.code(await respond()).send('ok'));
     app.post('/', async (_, reply) => reply.send('ok'));
     app.setErrorHandler((_error, _request, reply) => {
       onCut?.();
@@ -54,9 +54,9 @@ export const applications: Record<string, Application> = {
     await app.ready();
     return app.server;
   },
-  Hono: async ({ limiter, rule, answer, onCut }) => {
+  Hono: async ({ limiter, rule, respond, onCut }) => {
     const app = new Hono().use(honoRateLimit({ limiter, rules: rule, key }));
-    app.get('/', async (context) => context.text('ok', (await answer()) as 200));
+    app.get('/', async (context) => context.text('ok', (await respond()) as 200));
     app.post('/', async (context) => {
       try {
         return context.text(await context.req.text());
@@ -102,7 +102,7 @@ export async function listen(server: Server): Promise<Listening> {
  * Sends a request, and resets its connection.
  *
  * @param sent Called when the request is sent, with a function that resets the connection. An
- * answer ends the request too.
+ * response ends the request too.
  */
 export function reset(port: number, sent: (act: () => void) => void): Promise<void> {
   return new Promise((resolve) => {

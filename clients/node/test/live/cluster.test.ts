@@ -152,7 +152,7 @@ describe('a cluster of three nodes', () => {
       const { error } = await limiter.check(api, hanging);
       return (error as UnavailableError | undefined)?.reason === 'circuit';
     };
-    await until('it is asked no more', async () => {
+    await until('it gets no more calls', async () => {
       // The sleep is shorter than the time after which the cluster declares a node failed.
       const hung = nodes[0]?.admin.call('DEBUG', 'SLEEP', '0.5');
       const refused = [await isRefused(), await isRefused()];
@@ -160,7 +160,7 @@ describe('a cluster of three nodes', () => {
       return refused.includes(true);
     });
     for (const subject of others) {
-      await until('another node answers', async () => {
+      await until('another node replies', async () => {
         return (await limiter.peek(api, subject)).source === 'server';
       });
     }
@@ -211,12 +211,12 @@ describe('a cluster of three nodes', () => {
     ['ioredis-5', "import Redis from 'ioredis-5'; const { Cluster } = Redis;", 'disconnect'],
   ])('lets the process end when the cluster client of %s ends', async (_, load, end) => {
     const port = nodes[0]?.port;
-    const made = load.includes('createCluster')
+    const create = load.includes('createCluster')
       ? `createCluster({ rootNodes: [{ socket: { port: ${port} } }] })`
       : `new Cluster([{ port: ${port} }])`;
     const text = `${load}
       import { gcra, Limiter } from '${resolve(import.meta.dirname, '../../dist/index.js')}';
-      const client = ${made}.on('error', () => {});
+      const client = ${create}.on('error', () => {});
       if (!client.isCluster) await client.connect();
       const limiter = new Limiter(client, { timeoutMs: 60_000 });
       for (const subject of '123456') await limiter.check(gcra('api', 6, 10, '60s'), subject);

@@ -1,4 +1,4 @@
-/** Tests, with a real server, that new connections ask node-redis' provider of credentials. */
+/** Tests, with a real server, that new connections call node-redis' provider of credentials. */
 import * as redis from 'redis';
 import * as redis5 from 'redis-5';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -58,7 +58,7 @@ describe.each(cases)('the credentials provider of %s with RESP%i', (name, RESP) 
     });
   }
 
-  it('is asked again after WRONGPASS', async () => {
+  it('is called again after WRONGPASS', async () => {
     await decided();
     await server.admin.call('ACL', 'SETUSER', 'default', 'resetpass', '>second');
     await server.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
@@ -69,7 +69,7 @@ describe.each(cases)('the credentials provider of %s with RESP%i', (name, RESP) 
     expect(given.at(-1)).toBe('second');
   });
 
-  it('is asked again after NOAUTH', async () => {
+  it('is called again after NOAUTH', async () => {
     password = undefined;
     expect(await refused()).toBe('NOAUTH');
     password = 'first';

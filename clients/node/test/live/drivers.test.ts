@@ -145,7 +145,7 @@ describe.each(drivers)('%s', (_, driver, options) => {
     );
   });
 
-  it('answers in time when the server hangs, and counts each call at most once', async () => {
+  it('decides in time when the server hangs, and counts each call at most once', async () => {
     const quick = new Limiter(opened.client);
     await until('it is connected', () =>
       quick.ready().then(
@@ -156,26 +156,26 @@ describe.each(drivers)('%s', (_, driver, options) => {
     const hung = server.admin.call('DEBUG', 'SLEEP', '2');
     const late: number[] = [];
     const degraded: Decision[] = [];
-    let asked = 0;
-    for (; late.length < 3; asked += 1) {
-      const [decision, lateMs] = await beyondTimeout(() => quick.check(api, `${asked}`));
+    let sent = 0;
+    for (; late.length < 3; sent += 1) {
+      const [decision, lateMs] = await beyondTimeout(() => quick.check(api, `${sent}`));
       if (decision.source === 'server') continue; // This call came before the sleep.
       late.push(lateMs);
       degraded.push(decision);
       expect(decision).toMatchObject({ allowed: true, source: 'error' });
     }
-    // Later calls find the connection closed, and the dial gets no answer either.
+    // Later calls find the connection closed, and the dial gets no reply either.
     expect(degraded.map(({ reason }) => reason)).toEqual(['timeout', 'connection', 'connection']);
     expect(Math.min(...late)).toBeLessThan(50);
     // Without the silence, each would have waited for the rest of the default timeout.
     expect(Math.max(...late)).toBeLessThan(500);
     await hung;
-    await until('it is asked again', async () => {
+    await until('it gets calls again', async () => {
       return (await limiter.check(api, 'again')).source === 'server';
     });
     await quick.close();
     const left = [];
-    for (let subject = 0; subject < asked; subject += 1) {
+    for (let subject = 0; subject < sent; subject += 1) {
       left.push((await limiter.peek(api, `${subject}`, { cost: 0 })).remaining);
     }
     // The server may run the call that was sent. It does not get the two others.
@@ -197,15 +197,15 @@ describe.each(drivers)('%s', (_, driver, options) => {
   it('does not send, when the server is back, calls made while it was down', async () => {
     await server.stop();
     for (let call = 0; call < 20; call += 1) {
-      expect((await limiter.check(api, 'away')).source).toBe('error');
+      expect((await limiter.check(api, 'down')).source).toBe('error');
     }
     await server.start();
     await server.clock.freeze();
     await until('it is back', async () => (await limiter.check(api, 'back')).source === 'server');
-    expect((await limiter.peek(api, 'away', { cost: 0 })).remaining).toBe(6);
+    expect((await limiter.peek(api, 'down', { cost: 0 })).remaining).toBe(6);
   });
 
-  it('does not repeat a call whose connection breaks before the answer', async () => {
+  it('does not repeat a call whose connection breaks before the reply', async () => {
     await limiter.check(api, 'warm');
     // A hung server still runs all calls that reached it, even if their connections are killed.
     const hung = server.admin.call('DEBUG', 'SLEEP', '0.2');
@@ -214,7 +214,7 @@ describe.each(drivers)('%s', (_, driver, options) => {
     const decisions = await lost;
     expect(decisions.every(({ source }) => source === 'error')).toBe(true);
     await Promise.all([hung, killed]);
-    await until('it is asked again', async () => {
+    await until('it gets calls again', async () => {
       return (await limiter.check(api, 'again')).source === 'server';
     });
     const rest = await limiter.peek(api, '42', { cost: 0 });
@@ -231,14 +231,14 @@ describe.each(drivers)('%s', (_, driver, options) => {
       }
       await killed;
     }
-    await until('it is asked again', async () => {
+    await until('it gets calls again', async () => {
       return (await limiter.check(api, 'again')).source === 'server';
     });
   });
 
   it('fails at once while the server is down, and reconnects by itself', async () => {
     await server.stop();
-    await until('it is known to be away', async () => {
+    await until('it is known to be down', async () => {
       return (await limiter.check(api, '42')).source === 'error';
     });
     const begin = performance.now();

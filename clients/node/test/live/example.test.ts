@@ -43,7 +43,7 @@ describe('examples/express', () => {
     await server.admin.config('RESETSTAT');
   });
 
-  it('answers ten calls, and the eleventh with a complete 429', async () => {
+  it('serves ten calls, and responds to the eleventh with a complete 429', async () => {
     const url = await listen();
     for (let call = 0; call < 10; call += 1) {
       const response = await fetch(url);
@@ -101,16 +101,16 @@ describe('examples/express', () => {
     await server.admin.config('RESETSTAT');
     const both = await fetch(`${url}/report`);
     expect(both.headers.get('RateLimit')).toBe('"api";r=8;t=12, "day";r=2;t=86400');
-    const asked = BACKEND === 'module' ? 'rl.all' : DECIDING;
-    expect(await callsOf(server.admin, asked)).toBe(1);
+    const command = BACKEND === 'module' ? 'rl.all' : DECIDING;
+    expect(await callsOf(server.admin, command)).toBe(1);
   });
 
-  it('answers in time when the server hangs, and counts the request at most once', async () => {
+  it('responds in time when the server hangs, and counts the request at most once', async () => {
     const url = await listen({});
-    let asked = 0;
+    let requests = 0;
     let left = 0;
     const decides = async () => {
-      asked += 1;
+      requests += 1;
       const response = await fetch(url);
       left = Number(/r=(\d+)/.exec(response.headers.get('RateLimit') ?? '')?.[1]);
       return ((await response.json()) as { source: string }).source === 'server';
@@ -118,16 +118,16 @@ describe('examples/express', () => {
     const late: number[] = [];
     while (late.length < 3) {
       await server.admin.flushall();
-      asked = 0;
+      requests = 0;
       await until('the server decides', decides);
       const hung = server.admin.call('DEBUG', 'SLEEP', '0.5');
       const [response, lateMs] = await beyondTimeout(() => fetch(url));
-      asked += 1;
+      requests += 1;
       // On a busy machine a call may come before the sleep, or after it.
       if (((await response.json()) as { source: string }).source === 'error') late.push(lateMs);
       await hung;
       await until('the server decides again', decides);
-      expect(left).toBeGreaterThanOrEqual(10 - asked);
+      expect(left).toBeGreaterThanOrEqual(10 - requests);
     }
     expect(Math.min(...late)).toBeLessThan(50);
   });
@@ -155,8 +155,8 @@ describe('examples/express', () => {
     expect(await local[0]?.json()).toEqual({ remaining: 1, source: 'local' });
     await server.start();
     await until('it decides again', async () => {
-      const answer = (await (await fetch(url)).json()) as { source: string };
-      return answer.source === 'server';
+      const response = (await (await fetch(url)).json()) as { source: string };
+      return response.source === 'server';
     });
   });
 });

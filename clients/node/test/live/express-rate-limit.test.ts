@@ -80,9 +80,9 @@ describe('the store', () => {
     expect(await store.get('a')).toBeUndefined();
     expect(await live.server.admin.dbsize()).toBe(0);
     await store.increment('a');
-    const told = await store.get('a');
-    expect(told?.totalHits).toBe(1);
-    expect(told?.resetTime).toBeInstanceOf(Date);
+    const count = await store.get('a');
+    expect(count?.totalHits).toBe(1);
+    expect(count?.resetTime).toBeInstanceOf(Date);
     expect((await store.get('a'))?.totalHits).toBe(1);
   });
 
@@ -155,7 +155,7 @@ describe('the store', () => {
 describe('the middleware over the store', () => {
   async function listen(
     options: Partial<Options>,
-    answer: RequestHandler = (_, res) => void res.send('ok'),
+    respond: RequestHandler = (_, res) => void res.send('ok'),
     stores: [RedisThrottleStore, ...RedisThrottleStore[]] = [
       new RedisThrottleStore({ limiter: live.limiter }),
     ],
@@ -165,7 +165,7 @@ describe('the middleware over the store', () => {
     );
     const listening = express()
       .use(...middleware)
-      .get('/', answer)
+      .get('/', respond)
       .listen(0, '127.0.0.1');
     closing.push(
       () => listening.closeAllConnections(),
@@ -247,7 +247,7 @@ describe('the middleware over the store', () => {
   it.each([
     [0, 429],
     [Number.POSITIVE_INFINITY, 200],
-  ])('answers under the limit %s without a call', async (limit, status) => {
+  ])('responds under the limit %s without a call', async (limit, status) => {
     const { url } = await listen({ limit, skipFailedRequests: true, skipSuccessfulRequests: true });
     for (let call = 0; call < 2; call += 1) expect((await fetch(url)).status).toBe(status);
     expect(await live.server.admin.dbsize()).toBe(0);
@@ -268,16 +268,16 @@ describe('the middleware over the store', () => {
     complaints.mockRestore();
   });
 
-  it('answers 400 if there is no key', async () => {
+  it('responds with 400 if there is no key', async () => {
     const { url } = await listen({ keyGenerator: (request) => request.header('X-User') as string });
     expect((await fetch(url)).status).toBe(400);
     expect(await live.server.admin.dbsize()).toBe(0);
   });
 
-  it('answers 503 under onError deny when the server is down', async () => {
-    const away = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
-    const closed = new Limiter(away as unknown as Client, { onError: 'deny' });
-    const rule = fixed('away', 2, '60s');
+  it('responds with 503 under onError deny when the server is down', async () => {
+    const down = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
+    const closed = new Limiter(down as unknown as Client, { onError: 'deny' });
+    const rule = fixed('down', 2, '60s');
     const { url } = await listen({}, undefined, [
       new RedisThrottleStore({ limiter: closed, rule }),
     ]);

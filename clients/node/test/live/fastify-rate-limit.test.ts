@@ -125,7 +125,7 @@ it.each([
   [{ max: 0 }, 429, '0'],
   [{ max: () => 0 }, 429, '0'],
   [{ max: () => Number.POSITIVE_INFINITY }, 200, 'Infinity'],
-])('answers under %j without a call', async (options, status, left) => {
+])('responds under %j without a call', async (options, status, left) => {
   const app = await registered(options);
   const call = await started(app.get('/', () => 'hello') && app);
   for (let times = 0; times < 2; times += 1) {
@@ -160,24 +160,24 @@ it('reads the hits of a key, and counts nothing', async () => {
   ]);
 });
 
-it.each([[undefined], [null], ['']])('answers 400 if the key is %j', async (key) => {
+it.each([[undefined], [null], ['']])('responds with 400 if the key is %j', async (key) => {
   const app = await registered({ keyGenerator: () => key as string });
   const call = await started(app.get('/', () => 'hello') && app);
   expect((await call())[0]).toBe(400);
   expect(await live.server.admin.dbsize()).toBe(0);
 });
 
-it('answers 503 under onError deny, and serves under allow, when the server is down', async () => {
-  const away = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
-  away.on('error', () => {});
-  const answers = [];
+it('responds with 503 under onError deny, and serves under allow, when the server is down', async () => {
+  const down = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
+  down.on('error', () => {});
+  const responses = [];
   for (const onError of ['deny', 'allow'] as const) {
-    const own = limiting(away, { onError });
+    const own = limiting(down, { onError });
     const app = await registered({}, own);
-    answers.push(await (await started(app.get('/', () => 'hello') && app))());
+    responses.push(await (await started(app.get('/', () => 'hello') && app))());
     await own.close();
   }
-  expect(answers).toEqual([
+  expect(responses).toEqual([
     [503, null, null, '1'],
     [200, '1', '60', null],
   ]);

@@ -7,7 +7,7 @@ import { type Server, serve } from './server.js';
 interface Frozen {
   server: Server;
   redis: Redis;
-  /** Denies without an answer. */
+  /** Denies without a reply. */
   limiter: Limiter;
 }
 
@@ -16,21 +16,21 @@ export const limiting = (client: Redis, options: LimiterOptions): Limiter =>
 
 /** Starts the server for the tests of a file. It is empty and its clock frozen before each. */
 export function frozen(): Frozen {
-  const made = {} as Frozen;
+  const scene = {} as Frozen;
   beforeAll(async () => {
-    made.server = await serve();
-    made.redis = new Redis({ port: made.server.port });
-    made.limiter = limiting(made.redis, { onError: 'deny' });
+    scene.server = await serve();
+    scene.redis = new Redis({ port: scene.server.port });
+    scene.limiter = limiting(scene.redis, { onError: 'deny' });
   });
   afterAll(async () => {
-    await made.limiter.close();
-    made.redis.disconnect();
-    made.server.admin.disconnect();
-    await made.server.stop();
+    await scene.limiter.close();
+    scene.redis.disconnect();
+    scene.server.admin.disconnect();
+    await scene.server.stop();
   });
   beforeEach(async () => {
-    await made.server.admin.flushall();
-    await made.server.clock.freeze();
+    await scene.server.admin.flushall();
+    await scene.server.clock.freeze();
   });
-  return made;
+  return scene;
 }

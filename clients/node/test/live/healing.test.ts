@@ -61,7 +61,7 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
     },
   );
 
-  it('dials again soon after a dial that got no answer, counted from its begin', async () => {
+  it('dials again soon after a dial that got no reply, counted from its start', async () => {
     const before = between.accepted;
     between.silence('new connections');
     await until('a dial has begun', async () => {
@@ -96,7 +96,7 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
     'keeps a connection to a server that is %i of 400 ms away',
     async (roundTripMs) => {
       between.moveAway(roundTripMs);
-      // On a busy machine an answer may take longer than the timeout, which ends its connection.
+      // On a busy machine a reply may take longer than the timeout, which ends its connection.
       await until('a connection is kept', async () => {
         const before = between.accepted;
         const far = new Limiter(opened.client, { timeoutMs: 400 });
@@ -139,7 +139,7 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
     between.silence();
     expect(await limiter.check(api, '1')).toMatchObject({ source: 'error', reason: 'timeout' });
     const begin = performance.now();
-    await until('the demoted primary answers', async () => {
+    await until('the demoted primary replies', async () => {
       return (await limiter.check(api, '1')).reason === 'server';
     });
     expect(performance.now() - begin).toBeLessThan(HEALED_MS);
@@ -153,10 +153,10 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
     await opened.ping();
     // The limiter times out because the server is busy, and the application waits longer.
     const hung = server.admin.call('DEBUG', 'SLEEP', '0.3');
-    const answered = opened.ping();
+    const reply = opened.ping();
     await limiter.check(api, '1');
     await hung;
-    await expect(answered).resolves.toBe('PONG');
+    await expect(reply).resolves.toBe('PONG');
   });
 
   it.each([0, 5])(

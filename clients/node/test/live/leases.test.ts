@@ -35,15 +35,15 @@ afterEach(async () => {
 });
 
 describe.each(Object.entries(applications))('%s', (_, application) => {
-  it('answers before its lease is released, which close awaits', async () => {
+  it('responds before its lease is released, which close awaits', async () => {
     opened = await (versions['ioredis-6'] as Version).single([between.port]);
     limiter = new Limiter(opened.client, { timeoutMs: 60_000, logErrors: false });
-    const answer = async () => {
+    const respond = async () => {
       await server.admin.call('CLIENT', 'PAUSE', '60000', 'WRITE');
       return 200;
     };
     const rule = lease('jobs', 1, '1h');
-    const listening = await listen(await application({ limiter, rule, answer }));
+    const listening = await listen(await application({ limiter, rule, respond }));
     const response = await fetch(`http://127.0.0.1:${listening.port}/`);
     expect([response.status, await response.text()]).toEqual([200, 'ok']);
     listening.stop();

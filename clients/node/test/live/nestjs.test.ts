@@ -94,9 +94,9 @@ it.each([
   [{ limit: 0, ttl: 30_000 }, [429, NONE, '30']],
   [{ limit: 0, ttl: 30_000, blockDuration: 5000 }, [429, NONE, '5']],
   [{ limit: Number.POSITIVE_INFINITY, ttl: 30_000 }, [200, 'Infinity', null]],
-])('answers under %j without a call', async (throttler, answer) => {
+])('responds under %j without a call', async (throttler, status) => {
   const call = await started([throttler]);
-  expect([await call(), await call()]).toEqual([answer, answer]);
+  expect([await call(), await call()]).toEqual([status, status]);
   expect(await live.server.admin.dbsize()).toBe(0);
 });
 
@@ -123,17 +123,17 @@ it('counts throttlers separately whose names and keys join to the same text', as
   }
 });
 
-it.each([[undefined], [['a']], ['\ud800']])('answers 400 if the key is %j', async (key) => {
+it.each([[undefined], [['a']], ['\ud800']])('responds with 400 if the key is %j', async (key) => {
   const call = await started([{ limit: 1, ttl: 60_000, generateKey: () => key as string }]);
   expect((await call())[0]).toBe(400);
 });
 
-it('answers 503 under onError deny, and serves under allow, when the server is down', async () => {
-  const away = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
-  away.on('error', () => {});
+it('responds with 503 under onError deny, and serves under allow, when the server is down', async () => {
+  const down = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
+  down.on('error', () => {});
   const statuses = [];
   for (const onError of ['deny', 'allow'] as const) {
-    const own = limiting(away, { onError });
+    const own = limiting(down, { onError });
     for (const blockDuration of [60_000, 5000]) {
       const call = await started([{ limit: 2, ttl: 60_000, blockDuration }], own);
       statuses.push((await call())[0]);

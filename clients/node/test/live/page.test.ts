@@ -84,15 +84,18 @@ it.each(of((program) => !listens(program)))(
   },
 );
 
-it.each(of(fails))('$name answers a CommandRejectedError without the stack', async (program) => {
-  const port = await freePort();
-  start(program, port);
-  const ask = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
-  await until('it listens', async () => (await ask()) !== undefined);
-  const answer = await ask();
-  expect(answer?.status).toBe(500);
-  expect(await answer?.json()).toEqual({ title: 'Internal Server Error', status: 500 });
-});
+it.each(of(fails))(
+  '$name responds to a CommandRejectedError without the stack',
+  async (program) => {
+    const port = await freePort();
+    start(program, port);
+    const request = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
+    await until('it listens', async () => (await request()) !== undefined);
+    const response = await request();
+    expect(response?.status).toBe(500);
+    expect(await response?.json()).toEqual({ title: 'Internal Server Error', status: 500 });
+  },
+);
 
 it.each(of((program) => listens(program) && !fails(program)))(
   '$name allows ten calls, and denies the eleventh',
@@ -100,9 +103,9 @@ it.each(of((program) => listens(program) && !fails(program)))(
   async (program) => {
     const port = await freePort();
     start(program, port);
-    const ask = () => fetch(`http://127.0.0.1:${port}/`);
+    const request = () => fetch(`http://127.0.0.1:${port}/`);
     await until('it listens', () =>
-      ask().then(
+      request().then(
         () => true,
         () => false,
       ),
@@ -110,7 +113,7 @@ it.each(of((program) => listens(program) && !fails(program)))(
     await server.admin.flushall();
     await server.clock.freeze();
     const all = [];
-    for (let call = 0; call < 11; call += 1) all.push(await ask());
+    for (let call = 0; call < 11; call += 1) all.push(await request());
     expect(all.map(({ status }) => status)).toEqual([...Array(10).fill(200), 429]);
     if (program.text.includes('left:')) expect(await all[9]?.json()).toEqual({ left: 0 });
     expect(Number(all[10]?.headers.get('Retry-After'))).toBeGreaterThan(0);

@@ -12,8 +12,8 @@ export interface SilentProxy {
    * @param also Whether new connections are silent as well, until `heal`. Otherwise they work.
    */
   silence(also?: 'new connections'): void;
-  /** Loses the next answer on each connection that is open now, and closes the connection. */
-  loseAnswers(): void;
+  /** Loses the next reply on each connection that is open now, and closes the connection. */
+  loseReplies(): void;
   /** Makes new connections work. Those that were silent stay so. */
   heal(): void;
   /** Delays all bytes of new connections, as if the server were this many ms away and back. */
@@ -74,7 +74,7 @@ export async function proxy(
         to.resume();
       }
     },
-    loseAnswers() {
+    loseReplies() {
       for (const [from, to] of open) {
         to.unpipe(from);
         to.once('data', () => from.destroy()).resume();

@@ -50,7 +50,7 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
         if (decision?.degraded) degraded.push(decision);
       },
     });
-    listening = await listen(await application({ limiter, rule: hour, answer: () => 200 }));
+    listening = await listen(await application({ limiter, rule: hour, respond: () => 200 }));
     const { port } = listening;
     const worker = async () => {
       for (let left = 100; left > 0; left -= 1) {
@@ -75,7 +75,7 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
     const rule = fixed('successes', 10, '1h', { count: ({ status }) => status === 200 });
     let served = 0;
     let leave: (() => void) | undefined;
-    const answer = async () => {
+    const respond = async () => {
       const before = listening.closed;
       served += 1;
       await until('the request is sent', () => leave !== undefined);
@@ -83,7 +83,7 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
       await until('the client has left', () => listening.closed > before);
       return 404;
     };
-    listening = await listen(await application({ limiter, rule, answer }));
+    listening = await listen(await application({ limiter, rule, respond }));
     const { port } = listening;
     for (let request = 0; request < 30; request += 1) {
       leave = undefined;
@@ -104,11 +104,11 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
       return false;
     };
     const rule = fixed('cut', 10, '1h', { count });
-    let answered = 0;
+    let responses = 0;
     const onCut = () => {
-      answered += 1;
+      responses += 1;
     };
-    listening = await listen(await application({ limiter, rule, answer: () => 200, onCut }));
+    listening = await listen(await application({ limiter, rule, respond: () => 200, onCut }));
     const client = connect(listening.port, '127.0.0.1').on('error', () => {});
     const fields = 'Host: x\r\nContent-Type: text/plain\r\nContent-Length: 100';
     client.write(`POST / HTTP/1.1\r\n${fields}\r\n\r\n0123456789`);
@@ -116,7 +116,7 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
       return (await limiter.peek(rule, 'all', { cost: 0 })).remaining === 9;
     });
     cut(client);
-    await until('the handler answers', () => answered === 1 && listening.closed === 1);
+    await until('the handler responds', () => responses === 1 && listening.closed === 1);
     // A refund would have begun.
     await limiter.peek(rule, 'all', { cost: 0 });
     client.destroy();
@@ -133,7 +133,7 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
     const ended = new Promise<void>((resolve) => {
       end = resolve;
     });
-    const answer = async () => {
+    const respond = async () => {
       running += 1;
       most = Math.max(most, running);
       leave();
@@ -141,7 +141,7 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
       running -= 1;
       return 200;
     };
-    listening = await listen(await application({ limiter, rule, answer }));
+    listening = await listen(await application({ limiter, rule, respond }));
     const { port } = listening;
     for (let request = 1; request <= 50; request += 1) {
       await reset(port, (act) => {

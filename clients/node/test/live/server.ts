@@ -68,7 +68,7 @@ export async function freePort(): Promise<number> {
 
 /**
  * The ms within which a limiter decides by its server again. The breaker's pause is 1200 ms at
- * most; on a busy machine an answer may be late, which costs one more pause. The timelines have the
+ * most; on a busy machine a reply may be late, which costs one more pause. The timelines have the
  * exact times.
  */
 export const HEALED_MS = 6000;
@@ -86,14 +86,14 @@ export async function until(what: string, test: () => Promise<boolean> | boolean
  * Compiles the library to preload into a server. It reports the time from a file, in microseconds.
  */
 function preloaded(): string {
-  const made = resolve(import.meta.dirname, '../../node_modules/.cache/redis-throttle-clock.so');
-  if (existsSync(made)) return made;
-  mkdirSync(resolve(made, '..'), { recursive: true });
-  const draft = `${made}.${process.pid}`;
+  const library = resolve(import.meta.dirname, '../../node_modules/.cache/redis-throttle-clock.so');
+  if (existsSync(library)) return library;
+  mkdirSync(resolve(library, '..'), { recursive: true });
+  const draft = `${library}.${process.pid}`;
   const source = join(ROOT, 'tests/functions/clock.c');
   execFileSync('cc', ['-shared', '-fPIC', '-O1', '-o', draft, source]);
-  renameSync(draft, made);
-  return made;
+  renameSync(draft, library);
+  return library;
 }
 
 export function serve(...options: string[]): Promise<Server> {
@@ -121,14 +121,14 @@ export async function serveFor(backend: Backend, ...options: string[]): Promise<
   };
   const clockOf = () =>
     backend === 'module' ? {} : { LD_PRELOAD: preloaded(), RL_TEST_CLOCK: file };
-  const tell = (...words: string[]) => admin.call('RL.DEBUG', 'CLOCK', ...words);
+  const set = (...words: string[]) => admin.call('RL.DEBUG', 'CLOCK', ...words);
   const clock = {
     freeze: async (nowMs?: number) => {
-      if (backend === 'module') await tell('FREEZE', ...(nowMs ? [`${nowMs}000`] : []));
+      if (backend === 'module') await set('FREEZE', ...(nowMs ? [`${nowMs}000`] : []));
       else show(nowMs ?? Date.now());
     },
     advance: async (ms: number) => {
-      if (backend === 'module') await tell('ADVANCE', `${ms}ms`);
+      if (backend === 'module') await set('ADVANCE', `${ms}ms`);
       else show(shownMs + ms);
     },
   };
@@ -195,14 +195,14 @@ export async function serveCluster(backend = BACKEND): Promise<Server[]> {
  */
 export async function meet(one: Server, other: Server, count: number): Promise<void> {
   const known = new RegExp(`cluster_known_nodes:${count}\\b`);
-  let asked = 0;
+  let polls = 0;
   await until('they know each other', async () => {
-    if (asked % 100 === 0) {
+    if (polls % 100 === 0) {
       await one.admin.call('CLUSTER', 'MEET', '127.0.0.1', other.port, other.busPort);
     }
-    asked += 1;
-    const told = [one, other].map(({ admin }) => admin.call('CLUSTER', 'INFO'));
-    return (await Promise.all(told)).every((info) => known.test(String(info)));
+    polls += 1;
+    const replies = [one, other].map(({ admin }) => admin.call('CLUSTER', 'INFO'));
+    return (await Promise.all(replies)).every((info) => known.test(String(info)));
   });
 }
 

@@ -9,8 +9,8 @@ import { gcra, Limiter } from '../../dist/index.js';
 const [port, prefetch, calls] = process.argv.slice(2).map(Number);
 if (cluster.isPrimary) {
   const workers = [0, 1, 2].map(() => cluster.fork());
-  const told = workers.map((worker) => new Promise((done) => worker.once('message', done)));
-  const allowed = await Promise.all(told);
+  const counts = workers.map((worker) => new Promise((done) => worker.once('message', done)));
+  const allowed = await Promise.all(counts);
   const ended = workers.map((worker) => new Promise((done) => worker.once('exit', done)));
   for (const worker of workers) worker.send('end');
   const codes = await Promise.all(ended);
@@ -22,7 +22,7 @@ if (cluster.isPrimary) {
   let allowed = 0;
   for (let call = 0; call < calls; call += 1) {
     const decision = await limiter.check(rule, '42');
-    if (decision.degraded) throw new Error('no answer');
+    if (decision.degraded) throw new Error('no reply');
     if (decision.allowed) allowed += 1;
   }
   process.send(allowed);
