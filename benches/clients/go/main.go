@@ -289,7 +289,8 @@ func main() {
 		log.Fatal("usage: bench SOCKET")
 	}
 	output := json.NewEncoder(os.Stdout)
-	if err := output.Encode(map[string]any{"language": "go", "contestants": describe()}); err != nil {
+	greeting := map[string]any{"language": "go", "contestants": describe()}
+	if err := output.Encode(greeting); err != nil {
 		log.Fatal(err)
 	}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
