@@ -167,7 +167,7 @@ it.each([[undefined], [null], ['']])('responds with 400 if the key is %j', async
   expect(await live.server.admin.dbsize()).toBe(0);
 });
 
-it('responds with 503 under onError deny, and serves under allow, when the server is down', async () => {
+it('responds with 503 under deny, and serves under allow, when the server is down', async () => {
   const down = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
   down.on('error', () => {});
   const responses = [];

@@ -128,7 +128,7 @@ it.each([[undefined], [['a']], ['\ud800']])('responds with 400 if the key is %j'
   expect((await call())[0]).toBe(400);
 });
 
-it('responds with 503 under onError deny, and serves under allow, when the server is down', async () => {
+it('responds with 503 under deny, and serves under allow, when the server is down', async () => {
   const down = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
   down.on('error', () => {});
   const statuses = [];
