@@ -7,6 +7,7 @@ const ONCE = [
   'backends',
   'cluster-healing',
   'cluster-seed',
+  'examples',
   'exits',
   'healing',
   'lab',

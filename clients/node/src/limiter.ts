@@ -68,7 +68,23 @@ export class Limiter {
   #own: Opened | undefined;
   #closed: Promise<void> | undefined;
 
-  /** @param client A client or cluster of node-redis or ioredis; you open and close it. */
+  /**
+   * @param client A client or cluster of node-redis or ioredis; you open and close it.
+   *
+   * @example
+   * import { Redis } from 'ioredis';
+   * const client = new Redis('redis://127.0.0.1:7777');
+   * const limiter = new Limiter(client);
+   * const decision = await limiter.check(gcra('api', 10, '10/minute'), '42');
+   * decision.remaining; // 9
+   *
+   * @example
+   * import { createClient } from 'redis';
+   * const client = await createClient({ url: 'redis://127.0.0.1:7777' }).connect();
+   * const limiter = new Limiter(client);
+   * const decision = await limiter.check(gcra('api', 10, '10/minute'), '42');
+   * decision.remaining; // 9
+   */
   constructor(client: Client, options: LimiterOptions = {}) {
     const checked = withDefaults(options);
     const { timeoutMs, silenceMs, onError, clock } = checked;
@@ -107,6 +123,11 @@ export class Limiter {
    * @param url `redis://[user:password@][host][:port][/database]`, `rediss://` for TLS, or
    * `redis+unix:///path?user=&pass=&db=`; or `valkey`. With `cluster`, any node of a cluster.
    * @throws InvalidArgumentError for another URL or without a driver.
+   *
+   * @example
+   * const limiter = Limiter.fromUrl('redis://127.0.0.1:7777');
+   * const decision = await limiter.check(gcra('api', 10, '10/minute'), '42');
+   * decision.remaining; // 9
    */
   static fromUrl(url: string, options: UrlOptions = {}): Limiter {
     const { cluster = false, ...rest } = checkedUrlOptions(options);
@@ -135,7 +156,14 @@ export class Limiter {
     this.#decider.hooks.add(hook);
   }
 
-  /** Decides a call, and takes the cost if the call is allowed. */
+  /**
+   * Decides a call, and takes the cost if the call is allowed.
+   *
+   * @example
+   * const decision = await limiter.check(gcra('api', 10, '10/minute'), '42');
+   * decision.allowed; // true
+   * decision.remaining; // 9
+   */
   check(rule: Rule, subject: Subject, options: CheckOptions = {}): Promise<Decision> {
     return this.#check(rule, subject, options, undefined);
   }
@@ -182,7 +210,13 @@ export class Limiter {
     return decider.counted(decision, request, startedAtMs);
   }
 
-  /** Returns the decision that `check` would make. Takes nothing. */
+  /**
+   * Returns the decision that `check` would make. Takes nothing.
+   *
+   * @example
+   * const decision = await limiter.peek(gcra('api', 10, '10/minute'), '42', { cost: 0 });
+   * decision.remaining; // 10
+   */
   async peek(rule: Rule, subject: Subject, options: PeekOptions = {}): Promise<Decision> {
     const request = this.#builder.one(rule, subject, options, TYPES.peek);
     const call = words.single('peek', request);
@@ -194,13 +228,26 @@ export class Limiter {
    *
    * @throws UnavailableError without a reply. The refund may have been applied, so do not repeat
    * the call.
+   *
+   * @example
+   * const api = gcra('api', 10, '10/minute');
+   * await limiter.check(api, '42', { cost: 5 });
+   * const decision = await limiter.refund(api, '42', { cost: 3 });
+   * decision.remaining; // 8
    */
   async refund(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
     const request = this.#builder.one(rule, subject, options, TYPES.call);
     return this.#changing.settle('refund', request, options.signal);
   }
 
-  /** Takes a cost even if fewer units are left, as a debt. Throws as `refund` does. */
+  /**
+   * Takes a cost even if fewer units are left, as a debt. Throws as `refund` does.
+   *
+   * @example
+   * const tokens = tokenBucket('tokens', 9000, '9000/minute');
+   * const decision = await limiter.charge(tokens, '42', { cost: 9150 });
+   * decision.retryAfterMs; // 1000
+   */
   async charge(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
     const request = this.#builder.one(rule, subject, options, TYPES.call);
     return this.#changing.settle('charge', request, options.signal);
@@ -240,6 +287,13 @@ export class Limiter {
   /**
    * Checks several items at once, and takes from all or none. `rows` has their decisions. The
    * caller ends the leases and reservations among them; `admit` does that by itself.
+   *
+   * @example
+   * const calls = gcra('calls', 10, '10/minute');
+   * const tokens = tokenBucket('tokens', 9000, '9000/minute');
+   * const decision = await limiter.checkAll([calls.of('42'), tokens.of('42').cost(500)]);
+   * decision.allowed; // true
+   * decision.rows.map(({ remaining }) => remaining); // [9, 8500]
    */
   async checkAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
     const requests = this.#builder.all(items, options);
@@ -274,6 +328,13 @@ export class Limiter {
    *
    * @throws DeniedError if an item is denied; nothing was taken. InvalidArgumentError;
    * CommandRejectedError; the signal's reason.
+   *
+   * @example
+   * const calls = gcra('calls', 10, '10/minute');
+   * const jobs = lease('jobs', 4, '30s');
+   * const admitted = await limiter.admit([calls.of('42'), jobs.of('42')]);
+   * admitted.held; // true
+   * await admitted.finish();
    */
   async admit(items: readonly Item[], options: AdmitOptions = {}): Promise<Admission> {
     checkOptions(options, TYPES.several);
@@ -292,6 +353,12 @@ export class Limiter {
   /**
    * Reserves units until the work's real cost is known. An admission of one reservation: the rule
    * is `fixed`, `quota` or a policy of them. Throws as `admit` does.
+   *
+   * @example
+   * const tokens = quota('tokens', 100_000, 'month');
+   * const reserved = await limiter.reserve(tokens, '42', { cost: 500 });
+   * reserved.decision.remaining; // 99_500
+   * await reserved.cancel();
    */
   async reserve(rule: Rule, subject: Subject, options: ReserveOptions = {}): Promise<Reservation> {
     checkOptions(options, TYPES.reserve);
@@ -320,6 +387,11 @@ export class Limiter {
    * Waits until the call is allowed: after a denial it sleeps for `retryAfterMs` and checks again;
    * in a leaky bucket it then sleeps until the call's turn. If a sleep would end after `maxWaitMs`,
    * returns a denial and takes nothing.
+   *
+   * @example
+   * const api = gcra('api', 10, '10/minute');
+   * const decision = await limiter.wait(api, '42', { maxWaitMs: 5000 });
+   * decision.allowed; // true
    */
   async wait(rule: Rule, subject: Subject, options: WaitOptions): Promise<Decision> {
     return waited(this.#within(), rule, subject, options);
@@ -347,6 +419,11 @@ export class Limiter {
    * @param options.id The name of the holder, 1 to 128 bytes. Random by default. Each piece of work
    * needs its own name.
    * @throws DeniedError if the rule denies the permit.
+   *
+   * @example
+   * const held = await limiter.lease(lease('jobs', 4, '30s'), '42');
+   * held.held; // true
+   * await held.release();
    */
   async lease(rule: Rule, subject: Subject, options: SeveralOptions = {}): Promise<Lease> {
     if (rule?.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');

@@ -2,6 +2,8 @@
 import { resolve } from 'node:path';
 import ts from 'typescript';
 import { expect, it } from 'vitest';
+import * as index from '../src/index.js';
+import { examples, programOf } from './examples.js';
 import { blocks, programs } from './pages.js';
 
 const root = resolve(import.meta.dirname, '..');
@@ -56,6 +58,11 @@ it('the pages of the package have programs', () => {
   const expected = blocks('docs/clients/node.md').filter(({ language }) => language !== 'sh');
   const listed = found.filter(({ name }) => name.startsWith('docs/clients/node.md'));
   expect(expected.length).toBe(listed.length);
+});
+
+it('the examples of the doc comments compile under --strict', { timeout: 120_000 }, () => {
+  const text = programOf(examples(), Object.keys(index));
+  expect(new Compiler().errors(text, 0)).toEqual([]);
 });
 
 it('every program compiles under --strict', { timeout: 120_000 }, () => {

@@ -63,6 +63,13 @@ export class Admission {
    * @param actual An integer from 0 to 10^12.
    * @throws InvalidArgumentError for a rule that is not in the admission, a lease or a backoff, and
    * after the end.
+   *
+   * @example
+   * const tokens = tokenBucket('tokens', 9000, '9000/minute');
+   * const admitted = await limiter.admit([tokens.of('42').cost(500)]);
+   * admitted.settle(tokens, 420);
+   * await admitted.finish();
+   * (await limiter.peek(tokens, '42', { cost: 0 })).remaining; // 8580
    */
   settle(rule: Rule | Item, actual: number): void {
     const part = this.#partOf(rule);

@@ -39,6 +39,12 @@ export class Reservation {
    * Charges the units that the work took, and ends the reservation; see `Admission.finish`.
    *
    * @throws InvalidArgumentError after the end.
+   *
+   * @example
+   * const tokens = quota('tokens', 100_000, 'month');
+   * const reserved = await limiter.reserve(tokens, '42', { cost: 500 });
+   * await reserved.commit(420);
+   * (await limiter.peek(tokens, '42', { cost: 0 })).remaining; // 99_580
    */
   async commit(actual: number): Promise<void> {
     this.#admission.settle(this.#rule, actual);

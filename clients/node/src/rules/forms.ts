@@ -172,18 +172,33 @@ function rateRule(kind: RuleKind, word: string, argument: 'burst' | 'capacity'):
 /**
  * Creates a rule that allows `burst` at once, then `rate` per `period`. It stores one timestamp.
  * The default choice.
+ *
+ * @example
+ * const decision = await limiter.check(gcra('api', 10, '10/minute'), '42');
+ * decision.remaining; // 9
  */
 export const gcra: RateRule = rateRule('gcra', 'GCRA', 'burst');
 
 /**
  * Creates a bucket that starts full and gains `rate` per `period`, for limits that change at run
  * time.
+ *
+ * @example
+ * const tokens = tokenBucket('tokens', 9000, '9000/minute');
+ * const decision = await limiter.check(tokens, '42', { cost: 500 });
+ * decision.remaining; // 8500
  */
 export const tokenBucket: RateRule = rateRule('token_bucket', 'TOKENBUCKET', 'capacity');
 
 /**
  * Creates a queue that drains at `rate` per `period`: an allowed call gets the time to wait before
  * it acts. `capacity` is the length of the queue.
+ *
+ * @example
+ * const mails = leakyBucket('mails', 10, '1/second');
+ * await limiter.check(mails, '42');
+ * const second = await limiter.check(mails, '42');
+ * second.retryAfterMs; // 1000
  */
 export const leakyBucket: RateRule = rateRule('leaky_bucket', 'LEAKYBUCKET', 'capacity');
 
@@ -211,6 +226,10 @@ function windowRule<Options extends RuleOptions>(
 /**
  * Creates a counter per window. A window opens at the first allowed call; with `aligned`, at
  * multiples of its length since 1970.
+ *
+ * @example
+ * const decision = await limiter.check(fixed('exports', 5, '1h'), '42');
+ * decision.resetAfterMs; // 3_600_000
  */
 export const fixed: WindowRule<RuleOptions & { aligned?: boolean | undefined }> = windowRule(
   'fixed',
@@ -221,6 +240,10 @@ export const fixed: WindowRule<RuleOptions & { aligned?: boolean | undefined }> 
 
 /**
  * Creates a sliding window: it counts the current window and a decreasing part of the one before.
+ *
+ * @example
+ * const decision = await limiter.check(sliding('posts', '100/hour'), '42');
+ * decision.remaining; // 99
  */
 export const sliding: WindowRule = windowRule('sliding', 'SLIDING');
 
@@ -228,6 +251,10 @@ export const sliding: WindowRule = windowRule('sliding', 'SLIDING');
  * Creates a rule that never allows more than `limit` in any window. It stores the instants of the
  * calls. Of a limit above `slots`, 16 to 65,536, it stores one entry for each part of the window,
  * so a call may count for up to a part longer. Default: the server's setting, which is 1024.
+ *
+ * @example
+ * const decision = await limiter.check(slidingLog('codes', 3, '10m'), '42');
+ * decision.remaining; // 2
  */
 export const slidingLog: WindowRule<RuleOptions & { slots?: number | undefined }> = windowRule(
   'sliding_log',
@@ -239,6 +266,10 @@ export const slidingLog: WindowRule<RuleOptions & { slots?: number | undefined }
 /**
  * Creates a rule for logins: some attempts without delay, then a delay that doubles with each
  * further attempt, from `base` to `max`. It resets after `forget` without an allowed attempt.
+ *
+ * @example
+ * const decision = await limiter.check(backoff('login', 3, '1s', '1h', '1d'), '42');
+ * decision.remaining; // 2
  */
 export function backoff(
   name: string,
@@ -279,7 +310,14 @@ const QUOTA_TYPES = typesOf<RuleOptions & { zone?: string; start?: string }>({
   start: 'any',
 });
 
-/** Creates an allowance per calendar period of a time zone. */
+/**
+ * Creates an allowance per calendar period of a time zone.
+ *
+ * @example
+ * const tokens = quota('tokens', 100_000, 'month', { zone: 'Europe/Berlin' });
+ * const decision = await limiter.check(tokens, '42', { cost: 500 });
+ * decision.remaining; // 99_500
+ */
 export function quota(
   name: string,
   limit: number,
@@ -312,7 +350,14 @@ export function quota(
   return build({ kind: 'quota', name, words, limit, windowMs }, options);
 }
 
-/** Allows `limit` holders at once. A permit expires after `ttl`. Use it with `Limiter.lease`. */
+/**
+ * Allows `limit` holders at once. A permit expires after `ttl`. Use it with `Limiter.lease`.
+ *
+ * @example
+ * const held = await limiter.lease(lease('jobs', 4, '30s'), '42');
+ * held.decision.remaining; // 3
+ * await held.release();
+ */
 export function lease(name: string, limit: number, ttl: Duration, options: RuleOptions = {}): Rule {
   checkOptions(options, TYPES);
   const words = ['LEASE', integer('limit', limit, 1, 1_000_000), duration('ttl', ttl)];
@@ -329,6 +374,11 @@ const POLICY_TYPES = typesOf<RuleOptions & { default?: Rule; variants?: string[]
  * A limit that the server stores under a name. `default` applies if the server has none of that
  * name. `variants` are looked up first, the most specific one first, such as `['tenant:acme',
  * 'plan:gold']`.
+ *
+ * @example
+ * const plan = policy('plan', { default: gcra('default', 10, '10/minute') });
+ * const decision = await limiter.check(plan, '42');
+ * decision.remaining; // 9
  */
 export function policy(
   name: string,

@@ -25,6 +25,9 @@ const UNITS: ReadonlyMap<string, bigint> = new Map(
  * @param text A number from 1 to 10^12, `/` or `per`, and a period from 1 ms to 366 days: a unit
  * from second to day, a number of units, or a duration with its unit.
  * @throws InvalidArgumentError for other text. A quota counts months and years.
+ *
+ * @example
+ * rate('5 per 2 hours'); // { rate: 5, period: '7200' }
  */
 export function rate(text: string): Rate {
   const parts = typeof text === 'string' && /^(\d+)(?: per | ?\/ ?)(.+)$/.exec(text);
