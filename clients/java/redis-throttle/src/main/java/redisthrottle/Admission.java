@@ -66,6 +66,14 @@ public final class Admission extends Guard implements AutoCloseable {
    * Notes the units that the work took under a rule. Sends nothing; the last call wins. At the end
    * a reservation is committed with them, and a plain rule is charged or refunded the difference.
    *
+   * <pre>{@code
+   * Rule tokens = Rule.tokenBucket("tokens", 9000, Rate.of("9000/minute"));
+   * try (Admission admitted = limiter.admit(List.of(tokens.of("acme").cost(500)))) {
+   *   admitted.settle(tokens, 420);
+   * }
+   * System.out.println(limiter.peek(tokens.of("acme").cost(0)).remaining()); // 8580
+   * }</pre>
+   *
    * @param actual 0 to 10^12 units
    * @throws InvalidArgumentException for a rule that is not in the admission or in two of its
    *     items, for a lease or a backoff, and after the end
@@ -115,7 +123,7 @@ public final class Admission extends Guard implements AutoCloseable {
    * Ends the admission: releases leases, commits reservations that were settled and cancels the
    * others, and charges or refunds plain rules that were settled. It returns after the first
    * attempt of each and never throws: what failed is counted in {@link Counters#unsettled}.
-   * Releases, commits and cancellations without an answer are repeated until the ttl is over or the
+   * Releases, commits and cancellations without a reply are repeated until the ttl is over or the
    * limiter is closed. A second call waits for the first. If the thread is interrupted, the ends go
    * on and the flag stays set.
    */

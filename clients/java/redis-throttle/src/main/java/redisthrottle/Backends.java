@@ -50,7 +50,7 @@ final class Backends {
   }
 
   /** Returns the back end in use. */
-  Backend answering() {
+  Backend current() {
     return choice == null ? Backend.MODULE : choice;
   }
 
@@ -84,8 +84,8 @@ final class Backends {
     Throwable known = routes.explained(error);
     if (wanted == Backend.AUTO) {
       boolean isLost =
-          Errors.classified(known) instanceof UnavailableException away
-              && away.reason() == Reason.CONNECTION;
+          Errors.classified(known) instanceof UnavailableException unavailable
+              && unavailable.reason() == Reason.CONNECTION;
       if (isLost || Errors.beginsWith(known, "LOADING")) {
         choice = Backend.MODULE;
       }
@@ -99,7 +99,7 @@ final class Backends {
     return found(failed, call)
         .thenCompose(
             found -> {
-              // A caller that gave up has its answer already, so its call must not count now.
+              // A caller that gave up has its result already, so its call must not count now.
               if (pending.isEnded()) {
                 throw Signal.cancelled();
               }
@@ -218,14 +218,14 @@ final class Backends {
    * serves older clients too.
    */
   private CompletableFuture<@Nullable Object> load(Node node, int left) {
-    CompletableFuture<@Nullable Object> asked =
+    CompletableFuture<@Nullable Object> version =
         recovered(
             sent(node, "FCALL", "rl_version", "0"),
             error ->
                 isNoFunction(Errors.text(error))
                     ? CompletableFuture.completedFuture(null)
                     : CompletableFuture.failedFuture(error));
-    return asked.thenCompose(
+    return version.thenCompose(
         there -> {
           if (there != null && !Library.isOlder(there.toString(), Library.VERSION)) {
             return CompletableFuture.completedFuture(there);
@@ -256,8 +256,8 @@ final class Backends {
 
   /** Returns true if the server has the module, even if it refuses the call. */
   private CompletableFuture<Boolean> hasModule(Words call) {
-    Words asked = Words.probe(call.keys().get(0));
-    return classified(routes.send(asked, null))
+    Words probe = Words.probe(call.keys().get(0));
+    return classified(routes.send(probe, null))
         .handle(
             (reply, error) -> {
               if (error == null) {
@@ -269,14 +269,14 @@ final class Backends {
               if (!isRejection) {
                 throw (RuntimeException) known;
               }
-              return !didNotRun(known, asked);
+              return !didNotRun(known, probe);
             });
   }
 
   /**
    * Runs an act on every primary of a cluster, because a slot may move to any of them. Fails with
    * the error of a primary that refuses. Waits at most half of the deadline for a primary that does
-   * not answer.
+   * not reply.
    */
   private CompletableFuture<@Nullable Object> onPrimaries(
       Function<Node, CompletableFuture<@Nullable Object>> act) {

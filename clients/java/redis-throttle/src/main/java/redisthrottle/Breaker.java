@@ -1,6 +1,6 @@
 package redisthrottle;
 
-/** Pauses the calls to a node that does not answer. */
+/** Pauses the calls to a node that does not reply. */
 final class Breaker {
   private final Loop loop;
   private final int failuresMax;
@@ -39,8 +39,8 @@ final class Breaker {
     isProbing = false;
   }
 
-  /** Closes the breaker: the node has answered. */
-  void answered() {
+  /** Closes the breaker: the node has replied. */
+  void succeeded() {
     failures = 0;
   }
 

@@ -120,7 +120,7 @@ final class Closing {
     while (unspent.hasNext() && !hasEnded) {
       Prefetcher.Unspent next = unspent.next();
       Words call = Words.one("REFUND", next.keyed().plain(next.units()));
-      CompletableFuture<@Nullable Object> refund = events.answer(call, Signal.NONE, List.of());
+      CompletableFuture<@Nullable Object> refund = events.send(call, Signal.NONE, List.of());
       if (!refund.isDone()) {
         refund.whenComplete((reply, error) -> loop.execute(() -> refundNext(unspent)));
         return;

@@ -19,7 +19,7 @@ import org.jspecify.annotations.Nullable;
 final class Cluster implements Routes {
   private static final Pattern MOVED = Pattern.compile("^(MOVED|ASK) \\d+ (\\S+)$");
 
-  /** The number of open connections on which the slot map is asked for at once. */
+  /** The number of open connections on which the slot map is read at once. */
   private static final int READERS = 3;
 
   private final Link.Terms terms;
@@ -30,7 +30,7 @@ final class Cluster implements Routes {
   /** The node of calls whose slot has no known one. It has no connections. */
   private final Node unrouted;
 
-  /** The nodes that the cluster no longer has, whose commands may not all be answered. */
+  /** The nodes that the cluster no longer has, whose commands may not all have replies. */
   private final Set<Node> leaving = new HashSet<>();
 
   private @Nullable SlotMap map;
@@ -65,7 +65,7 @@ final class Cluster implements Routes {
             read -> {
               Node found = nodeOf(call);
               if (found == unrouted) {
-                throw Link.away("no node is known for the slot of this key");
+                throw Link.unavailable("no node is known for the slot of this key");
               }
               if (pending != null) {
                 pending.moveTo(found, isFirst);
@@ -182,7 +182,7 @@ final class Cluster implements Routes {
               } else {
                 RuntimeException known = Errors.ofDial(error);
                 if (known instanceof CommandRejectedException) {
-                  unrouted.breaker.answered();
+                  unrouted.breaker.succeeded();
                 } else {
                   unrouted.breaker.failed(loop.nanos());
                 }
@@ -199,11 +199,12 @@ final class Cluster implements Routes {
     return firstOf(known, terms.options().patience(!hasRead).toNanos());
   }
 
-  /** Returns the first slot map that one of the nodes answers with. */
+  /** Returns the first slot map that one of the nodes returns. */
   private CompletableFuture<SlotMap> firstOf(List<Node> among, long patience) {
     CompletableFuture<SlotMap> first = new CompletableFuture<>();
     Runnable stop =
-        loop.after(patience, () -> first.completeExceptionally(Link.away("no slot map in time")));
+        loop.after(
+            patience, () -> first.completeExceptionally(Link.unavailable("no slot map in time")));
     List<Throwable> errors = new ArrayList<>();
     for (Node node : among) {
       readFrom(node)
@@ -220,7 +221,7 @@ final class Cluster implements Routes {
               });
     }
     if (among.isEmpty()) {
-      first.completeExceptionally(Link.away("no node of the cluster is known"));
+      first.completeExceptionally(Link.unavailable("no node of the cluster is known"));
     }
     return first.whenComplete((found, error) -> stop.run());
   }
@@ -242,7 +243,7 @@ final class Cluster implements Routes {
               SlotMap read = SlotMap.of(reply, String.valueOf(node.name), terms.connector());
               if (read.primaries().isEmpty()) {
                 // A node that was reset knows none. Its map would close all connections.
-                throw Link.away(node.name + " knows no slots");
+                throw Link.unavailable(node.name + " knows no slots");
               }
               return read;
             });

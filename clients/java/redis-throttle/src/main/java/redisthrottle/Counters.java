@@ -1,7 +1,7 @@
 package redisthrottle;
 
 /**
- * The counts of a limiter since it was made.
+ * The counts of a limiter since it was created.
  *
  * @param allowed decisions that allowed; peeks, refunds and charges are not counted
  * @param denied decisions that denied

@@ -15,11 +15,11 @@ import redisthrottle.Event.EventKind;
 
 /** What a limiter keeps of the server's denials. */
 final class Denials {
-  /** The moment before a call was sent. */
-  record Asked(long at, long turn) {}
+  /** The moment before a call is sent. */
+  record Moment(long at, long turn) {}
 
   /** The moment of all calls if nothing is kept. */
-  private static final Asked NOTHING_KEPT = new Asked(0, 0);
+  private static final Moment NOTHING_KEPT = new Moment(0, 0);
 
   final Cache cache;
   final LastDenials known;
@@ -35,8 +35,8 @@ final class Denials {
   }
 
   /** Returns the moment for {@link #note}, before the call is sent. */
-  Asked asked() {
-    return isKept ? new Asked(loop.nanos(), ++turn) : NOTHING_KEPT;
+  Moment nextMoment() {
+    return isKept ? new Moment(loop.nanos(), ++turn) : NOTHING_KEPT;
   }
 
   /**
@@ -44,10 +44,10 @@ final class Denials {
    *
    * @param cached the call whose denial the cache keeps; null for none
    */
-  void note(List<Keyed> all, @Nullable Words cached, Decision d, Asked asked) {
-    known.note(all, d, asked.turn);
+  void note(List<Keyed> all, @Nullable Words cached, Decision d, Moment moment) {
+    known.note(all, d, moment.turn);
     if (cached != null) {
-      cache.put(cached, d, asked);
+      cache.put(cached, d, moment);
     }
   }
 
@@ -115,20 +115,20 @@ final class Denials {
     }
 
     /** Keeps a denial, unless one of its keys was forgotten after the call was sent. */
-    void put(Words call, Decision d, Asked asked) {
+    void put(Words call, Decision d, Moment moment) {
       boolean isKept = !d.allowed() && d.source() == Source.SERVER && !d.retryAfter().isZero();
       if (size == 0 || !isKept) {
         return;
       }
       for (String key : call.keys()) {
-        if (forgotten.isAfter(key, asked.turn())) {
+        if (forgotten.isAfter(key, moment.turn())) {
           return;
         }
       }
       String name = call.denialName();
       remove(name);
       long life = d.never() ? longestNs : Math.min(d.retryAfter().toNanos(), longestNs);
-      denials.put(name, new Denial(d, asked.at(), life, call.keys()));
+      denials.put(name, new Denial(d, moment.at(), life, call.keys()));
       for (String key : call.keys()) {
         names.computeIfAbsent(key, one -> new HashSet<>()).add(name);
       }
@@ -224,10 +224,10 @@ final class Denials {
 
   /**
    * Remembers the server's last denial of each key. It denies further calls under pressure and
-   * without an answer, and afterwards the local limiter continues with its key.
+   * without a reply, and afterwards the local limiter continues with its key.
    */
   static final class LastDenials {
-    /** The longest time for which a denial stands for an answer. */
+    /** The longest time for which a denial is used in place of a reply. */
     private static final Duration LONGEST = Duration.ofHours(1);
 
     private final Loop loop;
@@ -305,24 +305,28 @@ final class Denials {
     /**
      * Returns the denial of a call by what is known of its keys, or null.
      *
-     * @param away the reason that there is no answer; null for a call under pressure, which only a
-     *     young denial denies
+     * @param unavailable the reason that there is no reply; null for a call under pressure, which
+     *     only a young denial denies
      */
-    @Nullable Decision denial(List<Keyed> all, @Nullable UnavailableException away) {
+    @Nullable Decision denial(List<Keyed> all, @Nullable UnavailableException unavailable) {
       if (denials.isEmpty()) {
         return null;
       }
-      Duration longest = away == null ? young : LONGEST;
+      Duration longest = unavailable == null ? young : LONGEST;
       long now = loop.nanos();
       List<Decision> rows = new ArrayList<>(all.size());
       int deciding = -1;
       for (Keyed keyed : all) {
         Known known = denials.get(keyed.key());
         if (known == null || !known.denies(keyed, now, longest)) {
-          rows.add(untouched(keyed, away));
+          rows.add(untouched(keyed, unavailable));
           continue;
         }
-        rows.add(Draft.of(known.row).aged(Duration.ofNanos(known.passed(now))).error(away).done());
+        rows.add(
+            Draft.of(known.row)
+                .aged(Duration.ofNanos(known.passed(now)))
+                .error(unavailable)
+                .done());
         boolean isLonger = deciding < 0 || isLonger(rows, rows.size() - 1, deciding);
         deciding = isLonger ? rows.size() - 1 : deciding;
       }
@@ -338,9 +342,9 @@ final class Denials {
     }
 
     /** Returns the row of a rule that does not deny. */
-    private static Decision untouched(Keyed keyed, @Nullable UnavailableException away) {
+    private static Decision untouched(Keyed keyed, @Nullable UnavailableException unavailable) {
       return Draft.decision(
-          keyed.rule(), true, keyed.rule().limit(), 0, 0, 0, 0, Source.LOCAL, away);
+          keyed.rule(), true, keyed.rule().limit(), 0, 0, 0, 0, Source.LOCAL, unavailable);
     }
 
     /** Returns the denial of a call's key if it is over; otherwise null. */

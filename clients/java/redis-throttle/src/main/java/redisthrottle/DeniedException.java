@@ -6,7 +6,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Thrown if a lease, a reservation or an admission was denied. In the handler of a request the
- * filters of this project answer it as their own denial.
+ * filters of this project respond to it as to their own denial.
  */
 public final class DeniedException extends RuntimeException {
   /** The longest chain of causes that is read, because a chain may be a circle. */

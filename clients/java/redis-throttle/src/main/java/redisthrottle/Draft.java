@@ -123,8 +123,8 @@ final class Draft {
     return this;
   }
 
-  Draft error(@Nullable UnavailableException away) {
-    error = away;
+  Draft error(@Nullable UnavailableException unavailable) {
+    error = unavailable;
     return this;
   }
 
@@ -180,16 +180,16 @@ final class Draft {
   static Decision combined(List<Decision> rows, List<Long> costs) {
     int deciding = 0;
     Duration longest = Duration.ZERO;
-    UnavailableException away = null;
+    UnavailableException unavailable = null;
     for (int at = 0; at < rows.size(); at++) {
       Decision row = rows.get(at);
       if (at > 0 && decides(row, costs.get(at), rows.get(deciding), costs.get(deciding))) {
         deciding = at;
       }
       longest = row.retryAfter().compareTo(longest) > 0 ? row.retryAfter() : longest;
-      away = away == null ? row.error() : away;
+      unavailable = unavailable == null ? row.error() : unavailable;
     }
-    Draft whole = new Draft(rows.get(deciding)).rows(rows, deciding).error(away);
+    Draft whole = new Draft(rows.get(deciding)).rows(rows, deciding).error(unavailable);
     return (whole.allowed ? whole.retryAfter(longest) : whole).done();
   }
 

@@ -25,7 +25,7 @@ final class Ending {
    *
    * @param until the end of the repetitions, and of the wait for a slot
    * @param isCounted true if a failure is counted as unsettled and reported
-   * @param onUnknown sent if the answer is 0, unless an earlier attempt may have run
+   * @param onUnknown sent if the reply is 0, unless an earlier attempt may have run
    */
   private record End(
       EventKind kind,
@@ -37,8 +37,8 @@ final class Ending {
 
   /** The result of an attempt. */
   private record Attempt(
-      long askedAt, @Nullable Decision decision, @Nullable RuntimeException error) {
-    /** Returns true if the server answered, even by a rejection. */
+      long calledAt, @Nullable Decision decision, @Nullable RuntimeException error) {
+    /** Returns true if the server replied, even with a rejection. */
     boolean isFinal() {
       return !(error instanceof UnavailableException);
     }
@@ -90,14 +90,14 @@ final class Ending {
     return noted(exchange.sendHeld(call, node -> node.renewalSlots, until, signal), keyed, read);
   }
 
-  /** Releases a lease. Like all ends, it ends after the first attempt, also without an answer. */
+  /** Releases a lease. Like all ends, it ends after the first attempt, also without a reply. */
   CompletableFuture<Boolean> release(Keyed keyed, long until, boolean isCounted) {
-    return untilAnswered(
+    return sendUntilReplied(
         new End(EventKind.LEASE, Words.release(keyed), keyed, until, isCounted, null));
   }
 
   CompletableFuture<Boolean> cancel(Keyed keyed, long until, boolean isCounted) {
-    return untilAnswered(
+    return sendUntilReplied(
         new End(EventKind.CANCEL, Words.cancel(keyed), keyed, until, isCounted, null));
   }
 
@@ -108,7 +108,7 @@ final class Ending {
    */
   CompletableFuture<Boolean> commit(Keyed keyed, long units, long until, boolean isCharged) {
     Supplier<CompletableFuture<Boolean>> onUnknown = isCharged ? () -> settle(keyed, units) : null;
-    return untilAnswered(
+    return sendUntilReplied(
         new End(EventKind.COMMIT, Words.commit(keyed, units), keyed, until, true, onUnknown));
   }
 
@@ -160,8 +160,8 @@ final class Ending {
 
   /**
    * Decides a call with leases or reservations. Ends those that may be there, but whose caller has
-   * nothing of them: {@link OnError} denied them, or the caller gave up. A command that is still
-   * unanswered ends them when its reply arrives: a release that overtook its lease would be lost.
+   * nothing of them: {@link OnError} denied them, or the caller gave up. A command that still has
+   * no reply ends them when its reply arrives: a release that overtook its lease would be lost.
    *
    * @param isSeveral true for a call with several rules
    * @param isCounted whether an end that fails is counted as unsettled
@@ -208,7 +208,7 @@ final class Ending {
   }
 
   /** Sends an end. Further attempts follow by themselves. */
-  private CompletableFuture<Boolean> untilAnswered(End end) {
+  private CompletableFuture<Boolean> sendUntilReplied(End end) {
     return attempt(end)
         .thenCompose(
             first -> {
@@ -257,11 +257,11 @@ final class Ending {
         events.countUnsettled();
         // A rejection was reported when it arrived.
         if (!(last.error instanceof CommandRejectedException)) {
-          events.report(end.kind, null, last.error, List.of(end.keyed), last.askedAt);
+          events.report(end.kind, null, last.error, List.of(end.keyed), last.calledAt);
         }
       }
     } else if (last.decision != null) {
-      events.report(end.kind, last.decision, null, List.of(end.keyed), last.askedAt);
+      events.report(end.kind, last.decision, null, List.of(end.keyed), last.calledAt);
       if (!last.decision.allowed() && !hasRun && end.onUnknown != null) {
         return end.onUnknown.get();
       }
@@ -270,37 +270,37 @@ final class Ending {
   }
 
   private CompletableFuture<Attempt> attempt(End end) {
-    long askedAt = loop.nanos();
+    long calledAt = loop.nanos();
     boolean isRelease = end.kind == EventKind.LEASE;
     // An end waits for a slot although its ttl is over.
-    long slotUntil = Math.max(end.until, askedAt + timeoutNs);
+    long slotUntil = Math.max(end.until, calledAt + timeoutNs);
     denials.forget(end.kind, end.keyed.key());
     Function<@Nullable Object, Attempt> read =
         reply -> {
           if (isRelease) {
-            return new Attempt(askedAt, null, null);
+            return new Attempt(calledAt, null, null);
           }
-          return new Attempt(askedAt, Replies.settled(reply, end.keyed.rule()), null);
+          return new Attempt(calledAt, Replies.settled(reply, end.keyed.rule()), null);
         };
     return noted(
             exchange.sendHeld(end.call, node -> node.endSlots, slotUntil, Signal.NONE),
             end.keyed,
             read)
-        .exceptionally(error -> new Attempt(askedAt, null, Errors.classified(error)))
+        .exceptionally(error -> new Attempt(calledAt, null, Errors.classified(error)))
         .whenComplete((result, error) -> denials.forget(end.kind, end.keyed.key()));
   }
 
   /** Reads the reply of a call in a slot. Counts and reports a rejection. */
   private <T> CompletableFuture<T> noted(
       CompletableFuture<@Nullable Object> reply, Keyed keyed, Function<@Nullable Object, T> read) {
-    long askedAt = loop.nanos();
+    long calledAt = loop.nanos();
     return Errors.recovered(
         reply.thenApply(read),
         error ->
-            CompletableFuture.failedFuture(events.noteRejection(error, List.of(keyed), askedAt)));
+            CompletableFuture.failedFuture(events.noteRejection(error, List.of(keyed), calledAt)));
   }
 
-  /** Ends the repetitions. From now on an end without an answer is counted and reported. */
+  /** Ends the repetitions. From now on an end without a reply is counted and reported. */
   void close() {
     closed.abort();
   }

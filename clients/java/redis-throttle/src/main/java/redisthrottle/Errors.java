@@ -12,7 +12,7 @@ import java.util.function.Supplier;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
-/** Tells the errors of servers and drivers apart. */
+/** Classifies the errors of servers and drivers. */
 final class Errors {
   /** The first words of the errors of a server that cannot decide for some time. */
   private static final Set<String> PASSING =
@@ -53,7 +53,10 @@ final class Errors {
     return inner;
   }
 
-  /** Returns an error as a rejection, an {@link UnavailableException}, or a mistake. */
+  /**
+   * Returns an error as a rejection or an {@link UnavailableException}. Exceptions of the limiter
+   * itself stay.
+   */
   static RuntimeException classified(Throwable error) {
     Throwable inner = cause(error);
     if (inner instanceof ServerErrorException reply) {
@@ -103,16 +106,16 @@ final class Errors {
   /** Returns the error of a dial as one of a call that was not sent. */
   static RuntimeException ofDial(Throwable error) {
     RuntimeException known = classified(error);
-    return known instanceof UnavailableException away ? away.unsent() : known;
+    return known instanceof UnavailableException unavailable ? unavailable.unsent() : known;
   }
 
   /**
    * Returns an error with the stack trace of this thread, so that it names the line of the program
-   * that called: the limiter's thread made the original, which other callers may have too.
+   * that called: the limiter's thread created the original, which other callers may have too.
    */
   static RuntimeException traced(RuntimeException error) {
-    if (error instanceof UnavailableException away) {
-      return away.traced();
+    if (error instanceof UnavailableException unavailable) {
+      return unavailable.traced();
     }
     if (error instanceof CommandRejectedException rejected) {
       return rejected.traced();
@@ -146,12 +149,13 @@ final class Errors {
     boolean isReply =
         inner instanceof ServerErrorException
             || inner instanceof CommandRejectedException
-            || inner instanceof UnavailableException away && away.reason() == Reason.SERVER;
+            || inner instanceof UnavailableException unavailable
+                && unavailable.reason() == Reason.SERVER;
     return isReply ? String.valueOf(inner.getMessage()) : "";
   }
 
   static boolean mayHaveRun(@Nullable Throwable error) {
-    return error instanceof UnavailableException away && away.mayHaveRun();
+    return error instanceof UnavailableException unavailable && unavailable.mayHaveRun();
   }
 
   /** Begins an act. What it throws, and null in place of a future, is the error of the result. */

@@ -70,20 +70,20 @@ final class Events {
   }
 
   /** Sends a call that {@link OnError} does not decide. Counts a rejection. */
-  CompletableFuture<@Nullable Object> answer(Words call, Signal signal, List<Keyed> all) {
+  CompletableFuture<@Nullable Object> send(Words call, Signal signal, List<Keyed> all) {
     return noting(all, () -> exchange.send(call, Turn.NONE, signal));
   }
 
   /** Counts the rejection of a call. */
   CompletableFuture<@Nullable Object> noting(
       List<Keyed> all, Supplier<CompletableFuture<@Nullable Object>> send) {
-    long askedAt = loop.nanos();
+    long calledAt = loop.nanos();
     return Errors.recovered(
-        send.get(), error -> CompletableFuture.failedFuture(noteRejection(error, all, askedAt)));
+        send.get(), error -> CompletableFuture.failedFuture(noteRejection(error, all, calledAt)));
   }
 
   /** Counts and reports a decision. */
-  Decision counted(EventKind kind, Decision decision, List<Keyed> all, long askedAt) {
+  Decision counted(EventKind kind, Decision decision, List<Keyed> all, long calledAt) {
     if (kind != EventKind.PEEK) {
       (decision.allowed() ? allowed : denied).incrementAndGet();
       if (decision.degraded()) {
@@ -98,7 +98,7 @@ final class Events {
         log(reason, 1);
       }
     }
-    report(kind, decision, null, all, askedAt);
+    report(kind, decision, null, all, calledAt);
     return decision;
   }
 
@@ -106,13 +106,13 @@ final class Events {
    * Counts and reports the error if the server rejected the command. Returns the error, which then
    * names the rules.
    */
-  Throwable noteRejection(Throwable error, List<Keyed> all, long askedAt) {
+  Throwable noteRejection(Throwable error, List<Keyed> all, long calledAt) {
     if (!(error instanceof CommandRejectedException rejection)) {
       return error;
     }
     CommandRejectedException named = rejection.naming(all.stream().map(Keyed::rule).toList());
     rejected.incrementAndGet();
-    report(EventKind.REJECTED, null, named, all, askedAt);
+    report(EventKind.REJECTED, null, named, all, calledAt);
     return named;
   }
 
@@ -125,14 +125,14 @@ final class Events {
       @Nullable Decision decision,
       @Nullable RuntimeException error,
       List<Keyed> all,
-      long askedAt) {
+      long calledAt) {
     if (hooks.isEmpty() || all.isEmpty()) {
       return;
     }
     int deciding = decision == null ? 0 : decision.deciding();
     Keyed keyed = all.get(deciding < all.size() ? deciding : 0);
     boolean isDegraded = decision != null && decision.degraded();
-    Duration latency = Duration.ofNanos(askedAt == NOT_SENT ? 0 : loop.nanos() - askedAt);
+    Duration latency = Duration.ofNanos(calledAt == NOT_SENT ? 0 : loop.nanos() - calledAt);
     String hash = keys.keyHash(keyed.subject());
     Event event = new Event(kind, decision, keyed.rule(), hash, latency, isDegraded, error);
     loop.reports.add(() -> call(event));
@@ -148,7 +148,7 @@ final class Events {
     }
   }
 
-  /** Logs the number of decisions without an answer, at most once a second for each reason. */
+  /** Logs the number of decisions without the server, at most once per second and reason. */
   private void log(Reason reason, long count) {
     String line =
         "redis-throttle: " + count + " calls decided without the server: " + reason.word();

@@ -82,7 +82,7 @@ final class Exchange {
     Node node = routes.nodeOf(call);
     Slots slots = slotsOf.apply(node);
     open++;
-    CompletableFuture<@Nullable Object> answer =
+    CompletableFuture<@Nullable Object> result =
         slots
             .take(until)
             .handle(
@@ -96,8 +96,8 @@ final class Exchange {
                       : CompletableFuture.<@Nullable Object>failedFuture(error);
                 })
             .thenCompose(Function.identity());
-    answer.whenComplete((reply, error) -> loop.execute(this::ended));
-    return answer;
+    result.whenComplete((reply, error) -> loop.execute(this::ended));
+    return result;
   }
 
   /** Sends a call in the slot that it has waited for, and gives the slot back. */
@@ -140,7 +140,7 @@ final class Exchange {
         .whenComplete(
             (reply, error) -> {
               if (error == null) {
-                pending.answer(reply);
+                pending.succeed(reply);
               } else {
                 pending.fail(Errors.classified(error));
               }

@@ -29,13 +29,13 @@ public final class FakeServer implements Connector {
   private final Map<String, Long> bannedUntil = new HashMap<>();
   private final Deque<Object> script = new ConcurrentLinkedDeque<>();
   private final List<List<String>> received = new CopyOnWriteArrayList<>();
-  private volatile boolean isAway;
+  private volatile boolean isDown;
   private volatile boolean isSilent;
 
   /** The last rule that took units of each key. */
   private final Map<String, Local.Share> taken = new HashMap<>();
 
-  /** Makes a server that answers. */
+  /** Creates a server that replies. */
   public FakeServer() {}
 
   /** Returns a builder of a limiter over this server and its clock. */
@@ -76,7 +76,7 @@ public final class FakeServer implements Connector {
 
   /** Refuses connections and loses commands, until {@link #answer}. */
   public void goAway() {
-    isAway = true;
+    isDown = true;
   }
 
   /**
@@ -87,9 +87,9 @@ public final class FakeServer implements Connector {
     isSilent = true;
   }
 
-  /** Answers again. */
+  /** Accepts connections and replies again. */
   public void answer() {
-    isAway = false;
+    isDown = false;
     isSilent = false;
   }
 
@@ -100,7 +100,7 @@ public final class FakeServer implements Connector {
 
   @Override
   public CompletionStage<Connection> connect(@Nullable String node, Duration timeout) {
-    return isAway
+    return isDown
         ? CompletableFuture.failedFuture(new IOException("connection refused"))
         : CompletableFuture.completedFuture(new FakeConnection());
   }
@@ -111,7 +111,7 @@ public final class FakeServer implements Connector {
     @Override
     public CompletionStage<@Nullable Object> send(List<String> words) {
       received.add(List.copyOf(words));
-      if (isAway) {
+      if (isDown) {
         isClosed = true;
         return CompletableFuture.failedFuture(new IOException("the connection was lost"));
       }

@@ -8,7 +8,7 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Event.EventKind;
 
-/** Decides calls, also without an answer: by a known denial, or by their {@link OnError}. */
+/** Decides calls, also without a reply: by a known denial, or by their {@link OnError}. */
 final class Fallback {
   private final Events events;
   private final Loop loop;
@@ -25,7 +25,7 @@ final class Fallback {
   }
 
   /**
-   * Decides a call. Without an answer a known denial decides, and else {@link OnError}.
+   * Decides a call. Without a reply a known denial decides, and else {@link OnError}.
    *
    * @param isKnown true if denials of the call are remembered
    */
@@ -34,7 +34,7 @@ final class Fallback {
       List<Keyed> all,
       boolean isKnown,
       Supplier<CompletableFuture<Decision>> decide) {
-    long askedAt = loop.nanos();
+    long calledAt = loop.nanos();
     return decide
         .get()
         .handle(
@@ -44,9 +44,9 @@ final class Fallback {
                     error == null
                         ? decision
                         : without(
-                            all, Errors.cause(error), isKnown, kind == EventKind.PEEK, askedAt),
+                            all, Errors.cause(error), isKnown, kind == EventKind.PEEK, calledAt),
                     all,
-                    askedAt));
+                    calledAt));
   }
 
   OnError onErrorOf(Definition rule) {
@@ -55,12 +55,12 @@ final class Fallback {
   }
 
   private Decision without(
-      List<Keyed> all, Throwable error, boolean isKnown, boolean isPeek, long askedAt) {
-    if (!(error instanceof UnavailableException away)) {
-      throw Errors.classified(events.noteRejection(error, all, askedAt));
+      List<Keyed> all, Throwable error, boolean isKnown, boolean isPeek, long calledAt) {
+    if (!(error instanceof UnavailableException unavailable)) {
+      throw Errors.classified(events.noteRejection(error, all, calledAt));
     }
-    Decision denied = isKnown ? denials.known.denial(all, away) : null;
-    return denied == null ? withoutAnswer(all, away, isKnown, isPeek) : denied;
+    Decision denied = isKnown ? denials.known.denial(all, unavailable) : null;
+    return denied == null ? withoutReply(all, unavailable, isKnown, isPeek) : denied;
   }
 
   /**
@@ -95,19 +95,19 @@ final class Fallback {
    * Decides each rule by its own {@link OnError}. The strictest decides the call. If a rule denies,
    * no local rule takes anything.
    */
-  private Decision withoutAnswer(
-      List<Keyed> all, UnavailableException away, boolean isKnown, boolean isPeek) {
+  private Decision withoutReply(
+      List<Keyed> all, UnavailableException unavailable, boolean isKnown, boolean isPeek) {
     List<OnError> onErrors = new ArrayList<>();
     List<Local.Share> shares = new ArrayList<>();
     for (Keyed keyed : all) {
-      Local.Share share = shareOf(keyed, away.reason(), isKnown);
+      Local.Share share = shareOf(keyed, unavailable.reason(), isKnown);
       onErrors.add(share == null ? onErrorOf(keyed.definition()) : OnError.LOCAL);
       if (share != null) {
         shares.add(share);
       }
     }
     OnError chosen = OnError.strictest(onErrors);
-    List<Decision> here = local.decide(shares, away, chosen == OnError.DENY, isPeek);
+    List<Decision> here = local.decide(shares, unavailable, chosen == OnError.DENY, isPeek);
     List<Decision> rows = new ArrayList<>();
     List<Decision> bound = new ArrayList<>();
     List<Long> costs = new ArrayList<>();
@@ -116,7 +116,8 @@ final class Fallback {
     for (int at = 0; at < all.size(); at++) {
       OnError onError = onErrors.get(at);
       Keyed keyed = all.get(at);
-      rows.add(onError == OnError.LOCAL ? here.get(next++) : withoutState(keyed, onError, away));
+      rows.add(
+          onError == OnError.LOCAL ? here.get(next++) : withoutState(keyed, onError, unavailable));
       if (onError == chosen) {
         bound.add(rows.get(at));
         costs.add(keyed.cost());
@@ -131,15 +132,16 @@ final class Fallback {
   }
 
   /** Returns the decision on a rule that has no state in this process. */
-  private Decision withoutState(Keyed keyed, OnError onError, UnavailableException away) {
+  private Decision withoutState(Keyed keyed, OnError onError, UnavailableException unavailable) {
     boolean isAllowed = onError == OnError.ALLOW;
     Duration after = isAllowed ? Duration.ZERO : options.breakerPause;
     Rule rule = keyed.rule();
-    Decision plain = Draft.decision(rule, isAllowed, rule.limit(), 0, 0, 0, 0, Source.ERROR, away);
+    Decision plain =
+        Draft.decision(rule, isAllowed, rule.limit(), 0, 0, 0, 0, Source.ERROR, unavailable);
     return Draft.of(plain).retryAfter(after).would(isAllowed, after).done();
   }
 
-  /** Gives units back that this process granted without an answer, for a reason. */
+  /** Gives units back that this process granted without a reply, for a reason. */
   void refundLocal(Keyed keyed, Reason reason) {
     Local.Share share = shareOf(keyed, reason, true);
     if (share != null) {

@@ -8,7 +8,7 @@ import org.jspecify.annotations.Nullable;
 /** A lease or an admission, which ends once: by its block, or with the limiter. */
 abstract class Guard {
   /**
-   * The limiter that made a guard.
+   * The limiter that created a guard.
    *
    * @param ended called when a guard has ended
    */

@@ -30,14 +30,14 @@ final class Hold {
   /**
    * Makes a hold without renewals.
    *
-   * @param askedAt the moment before the call was sent
+   * @param calledAt the moment before the call was sent
    * @param isOnServer true if the server granted it; otherwise {@link OnError} did, and it is not
    *     renewed
    */
-  Hold(Loop loop, long ttlNs, long askedAt, boolean isOnServer, Renewal renewal) {
+  Hold(Loop loop, long ttlNs, long calledAt, boolean isOnServer, Renewal renewal) {
     this.loop = loop;
     this.ttlNs = ttlNs;
-    this.until = askedAt + ttlNs;
+    this.until = calledAt + ttlNs;
     this.isOnServer = isOnServer;
     this.renewal = renewal;
   }
@@ -68,16 +68,16 @@ final class Hold {
     if (!isHeld() || !isOnServer) {
       return CompletableFuture.completedFuture(isHeld());
     }
-    long askedAt = loop.nanos();
+    long calledAt = loop.nanos();
     return renewal
         .send(until, ended)
         .thenApply(
             isKept -> {
               if (!isKept) {
                 lose();
-              } else if (askedAt + ttlNs - until > 0) {
-                // The answers to two renewals may arrive in any order.
-                until = askedAt + ttlNs;
+              } else if (calledAt + ttlNs - until > 0) {
+                // The replies to two renewals may arrive in any order.
+                until = calledAt + ttlNs;
               }
               return isHeld();
             });
@@ -116,7 +116,7 @@ final class Hold {
                 lose();
                 return;
               }
-              // The next renewal does not wait for the answer to this one.
+              // The next renewal does not wait for the reply to this one.
               schedule(now);
               // An error is ignored: further renewals follow before the ttl is over.
               renew();

@@ -15,8 +15,8 @@ final class Holding {
     this.ending = ending;
   }
 
-  Lease lease(Guard.Owner owner, Keyed keyed, Decision decision, long askedAt) {
-    Hold hold = hold(keyed, decision, askedAt);
+  Lease lease(Guard.Owner owner, Keyed keyed, Decision decision, long calledAt) {
+    Hold hold = hold(keyed, decision, calledAt);
     return new Lease(
         owner,
         decision,
@@ -29,13 +29,13 @@ final class Holding {
   }
 
   Admission admission(
-      Guard.Owner owner, List<Keyed> all, Decision decision, String id, long askedAt) {
+      Guard.Owner owner, List<Keyed> all, Decision decision, String id, long calledAt) {
     List<Admission.Part> parts = new ArrayList<>();
     for (int at = 0; at < all.size(); at++) {
       Keyed keyed = all.get(at);
       Decision row = decision.rows().isEmpty() ? decision : decision.rows().get(at);
       if (keyed.isHeld()) {
-        Hold hold = hold(keyed, row, askedAt);
+        Hold hold = hold(keyed, row, calledAt);
         parts.add(
             new Admission.Part(
                 keyed.definition(), keyed.subject(), hold, units -> end(keyed, row, hold, units)));
@@ -48,14 +48,14 @@ final class Holding {
     return new Admission(owner, decision, id, parts);
   }
 
-  private Hold hold(Keyed keyed, Decision row, long askedAt) {
+  private Hold hold(Keyed keyed, Decision row, long calledAt) {
     boolean isOnServer = row.source() == Source.SERVER;
     Hold.Renewal renewal =
         (until, signal) ->
             keyed.isReservation()
                 ? ending.renewReservation(keyed, until, signal)
                 : ending.renewLease(keyed, until, signal);
-    return new Hold(loop, keyed.holdTtl().toNanos(), askedAt, isOnServer, renewal);
+    return new Hold(loop, keyed.holdTtl().toNanos(), calledAt, isOnServer, renewal);
   }
 
   /** Ends a lease or a reservation. */

@@ -6,7 +6,7 @@ import org.jspecify.annotations.Nullable;
 /** A check or a peek under way: what is known of its keys, and what its reply shows. */
 final class Inquiry extends Turn {
   private final Denials denials;
-  private final Denials.Asked asked;
+  private final Denials.Moment moment;
   private final List<Keyed> all;
   private final @Nullable Words cached;
   private final boolean isSeveral;
@@ -26,7 +26,7 @@ final class Inquiry extends Turn {
       boolean isSeveral,
       boolean isKnown) {
     this.denials = denials;
-    this.asked = denials.asked();
+    this.moment = denials.nextMoment();
     this.all = all;
     this.cached = cached;
     this.isSeveral = isSeveral;
@@ -40,7 +40,7 @@ final class Inquiry extends Turn {
     }
     Decision d = isSeveral ? Replies.several(reply, all) : Replies.decision(reply, all.get(0));
     if (isKnown) {
-      denials.note(all, cached, d, asked);
+      denials.note(all, cached, d, moment);
     }
     return d;
   }

@@ -9,8 +9,8 @@ import redisthrottle.Event.EventKind;
 /**
  * Decides calls under rules. Any thread may call its methods, virtual threads included.
  *
- * <p>A mistake in an argument is an {@link InvalidArgumentException}, and a command that the server
- * rejects a {@link CommandRejectedException}. A call after {@link #close} is an {@link
+ * <p>An invalid argument throws an {@link InvalidArgumentException}, a command that the server
+ * rejects a {@link CommandRejectedException}, and a call after {@link #close} an {@link
  * IllegalStateException}. A blocking method whose thread is interrupted throws a {@link
  * CallInterruptedException}. The methods that end in {@code Async} begin the same call, and return
  * at once; their result fails with these exceptions, and cancelling it gives the call up.
@@ -24,13 +24,33 @@ public final class Limiter implements AutoCloseable {
     this.entry = steps.entry();
   }
 
-  /** Returns a builder of a limiter whose connections an adapter of a driver opens. */
+  /**
+   * Returns a builder of a limiter whose connections an adapter of a driver opens.
+   *
+   * <pre>{@code
+   * // With Lettuce: connector = LettuceConnector.of(redisClient, redisUri)
+   * try (Limiter limiter = Limiter.builder(connector).timeout(Duration.ofSeconds(2)).build()) {
+   *   Rule api = Rule.gcra("api", 10, Rate.of("10/minute"));
+   *   System.out.println(limiter.check(api.of("user:42")).remaining()); // 9
+   * }
+   * }</pre>
+   */
   public static LimiterBuilder builder(Connector connector) {
     return new LimiterBuilder(
         Checks.present("connector", connector), Clock::system, LimiterBuilder.defaultExecutor());
   }
 
-  /** Decides a call, and takes its cost if it is allowed. A denial is no exception. */
+  /**
+   * Decides a call, and takes its cost if it is allowed. A denial is no exception.
+   *
+   * <pre>{@code
+   * Rule api = Rule.gcra("api", 1, Rate.of("10/minute"));
+   * System.out.println(limiter.check(api.of("user:42")).allowed()); // true
+   * Decision second = limiter.check(api.of("user:42"));
+   * System.out.println(second.allowed()); // false
+   * System.out.println(second.retryAfter()); // PT6S
+   * }</pre>
+   */
   public Decision check(Item item) {
     return check(item, CallOptions.NONE);
   }
@@ -40,7 +60,15 @@ public final class Limiter implements AutoCloseable {
     return entry.sync(steps.check(item, options));
   }
 
-  /** Decides a call as {@link #check(Item)} does. */
+  /**
+   * Decides a call as {@link #check(Item)} does.
+   *
+   * <pre>{@code
+   * Rule api = Rule.gcra("api", 10, Rate.of("10/minute"));
+   * CompletionStage<Decision> decision = limiter.checkAsync(api.of("user:42"));
+   * decision.thenAccept(d -> System.out.println(d.remaining())); // 9
+   * }</pre>
+   */
   public CompletionStage<Decision> checkAsync(Item item) {
     return checkAsync(item, CallOptions.NONE);
   }
@@ -50,7 +78,14 @@ public final class Limiter implements AutoCloseable {
     return entry.async(steps.check(item, options));
   }
 
-  /** Returns the decision that {@link #check(Item)} would make. It takes nothing. */
+  /**
+   * Returns the decision that {@link #check(Item)} would make. It takes nothing.
+   *
+   * <pre>{@code
+   * Rule api = Rule.gcra("api", 10, Rate.of("10/minute"));
+   * System.out.println(limiter.peek(api.of("user:42").cost(0)).remaining()); // 10
+   * }</pre>
+   */
   public Decision peek(Item item) {
     return peek(item, CallOptions.NONE);
   }
@@ -73,7 +108,13 @@ public final class Limiter implements AutoCloseable {
   /**
    * Gives the item's cost back, up to the full allowance.
    *
-   * @throws UnavailableException without an answer; the refund may have run, so do not repeat it
+   * <pre>{@code
+   * Rule api = Rule.gcra("api", 10, Rate.of("10/minute"));
+   * System.out.println(limiter.check(api.of("user:42").cost(5)).remaining()); // 5
+   * System.out.println(limiter.refund(api.of("user:42").cost(3)).remaining()); // 8
+   * }</pre>
+   *
+   * @throws UnavailableException without a reply; the refund may have run, so do not repeat it
    */
   public Decision refund(Item item) {
     return refund(item, CallOptions.NONE);
@@ -97,7 +138,13 @@ public final class Limiter implements AutoCloseable {
   /**
    * Takes the item's cost even if fewer units are left, as a debt.
    *
-   * @throws UnavailableException without an answer; the charge may have run, so do not repeat it
+   * <pre>{@code
+   * Rule tokens = Rule.tokenBucket("tokens", 1000, Rate.of("1000/minute"));
+   * limiter.charge(tokens.of("acme").cost(1500)); // a debt of 500 units
+   * System.out.println(limiter.check(tokens.of("acme")).retryAfter()); // PT30.06S
+   * }</pre>
+   *
+   * @throws UnavailableException without a reply; the charge may have run, so do not repeat it
    */
   public Decision charge(Item item) {
     return charge(item, CallOptions.NONE);
@@ -122,7 +169,7 @@ public final class Limiter implements AutoCloseable {
    * Deletes the state of the item's subject under its rule.
    *
    * @return true if there was one
-   * @throws UnavailableException without an answer
+   * @throws UnavailableException without a reply
    */
   public boolean forget(Item item) {
     return forget(item, CallOptions.NONE);
@@ -147,7 +194,7 @@ public final class Limiter implements AutoCloseable {
    * Denies all calls of the item's subject under its rule for a time, from 1 ms to 366 days, which
    * replaces the state. {@link #forget(Item)} ends it.
    *
-   * @throws UnavailableException without an answer
+   * @throws UnavailableException without a reply
    */
   public void block(Item item, Duration duration) {
     block(item, duration, CallOptions.NONE);
@@ -172,6 +219,14 @@ public final class Limiter implements AutoCloseable {
    * Checks up to 16 items at once, and takes from all or from none. The decision has a row for
    * each. The caller ends the leases and reservations among them, which need an id; {@link #admit}
    * does that by itself.
+   *
+   * <pre>{@code
+   * Rule user = Rule.gcra("user", 10, Rate.of("10/minute"));
+   * Rule team = Rule.fixed("team", 1000, Duration.ofDays(1));
+   * Decision d = limiter.checkAll(List.of(user.of("42"), team.of("acme")));
+   * System.out.println(d.allowed()); // true
+   * System.out.println(d.rows().get(1).remaining()); // 999
+   * }</pre>
    */
   public Decision checkAll(List<Item> items) {
     return checkAll(items, CallOptions.NONE);
@@ -239,8 +294,8 @@ public final class Limiter implements AutoCloseable {
   /**
    * Checks until the call is allowed: after a denial it sleeps for {@code retryAfter} and checks
    * again. In a leaky bucket it then sleeps until the call's turn. If a sleep would end later than
-   * {@code longest} after now, it takes nothing and returns a denial. A decision without an answer,
-   * and one that is never allowed, returns at once.
+   * {@code longest} after now, it takes nothing and returns a denial. A call that is decided
+   * without the server, or never allowed, returns at once.
    */
   public Decision await(Item item, Duration longest) {
     return await(item, longest, CallOptions.NONE);
@@ -263,6 +318,13 @@ public final class Limiter implements AutoCloseable {
 
   /**
    * Takes one of the rule's permits. The lease renews itself until it is closed.
+   *
+   * <pre>{@code
+   * Rule jobs = Rule.lease("jobs", 4, Duration.ofSeconds(30));
+   * try (Lease lease = limiter.lease(jobs.of("acme"))) {
+   *   System.out.println(lease.isHeld()); // true
+   * }
+   * }</pre>
    *
    * @throws DeniedException if the rule denies the permit
    */
@@ -289,6 +351,15 @@ public final class Limiter implements AutoCloseable {
    * Takes several items at once, leases and reservations among them, and returns what ends them
    * together. Neither prefetched permits nor cached denials decide.
    *
+   * <pre>{@code
+   * Rule calls = Rule.gcra("calls", 10, Rate.of("10/minute"));
+   * Rule tokens = Rule.tokenBucket("tokens", 9000, Rate.of("9000/minute"));
+   * List<Item> items = List.of(calls.of("acme"), tokens.of("acme").cost(500));
+   * try (Admission admitted = limiter.admit(items)) {
+   *   System.out.println(admitted.decision().rows().get(1).remaining()); // 8500
+   * }
+   * }</pre>
+   *
    * @throws DeniedException if an item is denied; nothing was taken
    */
   public Admission admit(List<Item> items) {
@@ -312,7 +383,14 @@ public final class Limiter implements AutoCloseable {
 
   /**
    * Reserves units until the work's real cost is known: an admission of one item, which {@link
-   * Item#reserve(long)} made.
+   * Item#reserve(long)} created.
+   *
+   * <pre>{@code
+   * Rule tokens = Rule.quota("tokens", 100_000, CalendarUnit.MONTH);
+   * try (Reservation reserved = limiter.reserve(tokens.of("acme").reserve(500))) {
+   *   System.out.println(reserved.decision().remaining()); // 99500
+   * }
+   * }</pre>
    *
    * @throws DeniedException if the rule denies the units
    */
@@ -336,17 +414,17 @@ public final class Limiter implements AutoCloseable {
   }
 
   /**
-   * Checks, at the start of a program, that the server answers, and returns the back end that does.
+   * Checks, at the start of a program, that the server replies, and returns the back end that does.
    * The first dial of a program loads the driver's classes, which may take seconds. So this waits
    * for up to 5 s, or the time-out if that is longer. A refused dial ends it at once.
    *
-   * @throws UnavailableException without an answer
+   * @throws UnavailableException without a reply
    */
   public Backend ready() {
     return entry.sync(steps.ready());
   }
 
-  /** Checks that the server answers, as {@link #ready} does. */
+  /** Checks that the server replies, as {@link #ready} does. */
   public CompletionStage<Backend> readyAsync() {
     return entry.async(steps.ready());
   }
@@ -369,8 +447,8 @@ public final class Limiter implements AutoCloseable {
 
   /**
    * Throws if the rule cannot have its {@link OnError}: that of the limiter may be {@link
-   * OnError#LOCAL}, which not all rules can have. A middleware asks when it is made, so that the
-   * mistake is not found at the first call.
+   * OnError#LOCAL}, which not all rules can have. A middleware calls this when it is built, so that
+   * such a rule is not found at the first call.
    *
    * @throws InvalidArgumentException for such a rule
    */
@@ -387,7 +465,7 @@ public final class Limiter implements AutoCloseable {
     steps.events.addHook(Checks.present("hook", hook));
   }
 
-  /** Returns the counts since the limiter was made. */
+  /** Returns the counts since the limiter was created. */
   public Counters counters() {
     return steps.events.counters();
   }

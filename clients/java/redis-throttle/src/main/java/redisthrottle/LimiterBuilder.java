@@ -10,7 +10,7 @@ import java.util.function.Consumer;
 import java.util.function.DoubleSupplier;
 import java.util.function.Supplier;
 
-/** Sets the options of a limiter. A mistake is an {@link InvalidArgumentException}. */
+/** Sets the options of a limiter. An invalid value throws an {@link InvalidArgumentException}. */
 public final class LimiterBuilder {
   private static final int COUNT_MAX = 1_000_000;
   private static final Duration HOUR = Duration.ofHours(1);
@@ -53,24 +53,24 @@ public final class LimiterBuilder {
   }
 
   /**
-   * Sets the time after which a node from which nothing was heard does not answer, from 1 ms to the
-   * time-out; 100 ms by default, or the time-out if only that is set. It must exceed a round trip
-   * and the longest stall of the server.
+   * Sets the time after which a node that sends nothing is unresponsive, from 1 ms to the time-out;
+   * 100 ms by default, or the time-out if only that is set. It must exceed a round trip and the
+   * longest stall of the server.
    */
   public LimiterBuilder silence(Duration silence) {
     options.silence = time("silence", silence);
     return this;
   }
 
-  /** Sets the decision on calls without an answer; {@link OnError#ALLOW} by default. */
+  /** Sets the decision on calls without a reply; {@link OnError#ALLOW} by default. */
   public LimiterBuilder onError(OnError onError) {
     options.onError = Checks.present("onError", onError);
     return this;
   }
 
   /**
-   * Sets the maximum number of commands that were sent to a node and are not answered; 256 by
-   * default. Further calls stand in line.
+   * Sets the maximum number of commands that were sent to a node and have no reply; 256 by default.
+   * Further calls stand in line.
    */
   public LimiterBuilder maxInFlight(int commands) {
     options.maxInFlight = count("maxInFlight", commands, 1);
@@ -88,7 +88,7 @@ public final class LimiterBuilder {
 
   /**
    * Sets the number of keys whose last denial is remembered, to deny further calls in a rush and
-   * without an answer; 10,000 by default, and 0 for none.
+   * without a reply; 10,000 by default, and 0 for none.
    */
   public LimiterBuilder knownDenials(int keys) {
     options.knownDenials = count("knownDenials", keys, 0);
@@ -96,8 +96,8 @@ public final class LimiterBuilder {
   }
 
   /**
-   * Sets whether decisions without an answer are logged as a warning, with their number, at most
-   * once a second for each reason; true by default.
+   * Sets whether decisions without the server are logged as a warning, with their number, at most
+   * once per second and reason; true by default.
    */
   public LimiterBuilder logErrors(boolean isOn) {
     options.isLogging = isOn;

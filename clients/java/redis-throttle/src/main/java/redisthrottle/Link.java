@@ -31,16 +31,16 @@ final class Link {
     /**
      * Called when the connection was lost.
      *
-     * @param hasAnswered true if it had answered a command
+     * @param hasReplied true if it had replied to a command
      */
-    void lost(boolean hasAnswered);
+    void lost(boolean hasReplied);
   }
 
   /** A connection, and the commands on it. */
   private static final class Generation {
     final Connection connection;
-    final ArrayDeque<Sent> unanswered = new ArrayDeque<>();
-    boolean hasAnswered;
+    final ArrayDeque<Sent> inFlight = new ArrayDeque<>();
+    boolean hasReplied;
 
     Generation(Connection connection) {
       this.connection = connection;
@@ -65,15 +65,15 @@ final class Link {
       if (isDone()) {
         return;
       }
-      if (on.unanswered.peek() == this) {
-        on.unanswered.poll();
+      if (on.inFlight.peek() == this) {
+        on.inFlight.poll();
       } else {
-        on.unanswered.remove(this);
+        on.inFlight.remove(this);
       }
       RuntimeException known = error == null ? null : Errors.ofDriver(error);
       if (known == null || known instanceof ServerErrorException) {
         heardAt = clock.nanos();
-        on.hasAnswered = true;
+        on.hasReplied = true;
       } else {
         lose(on, known instanceof NotSentException);
       }
@@ -82,7 +82,7 @@ final class Link {
       } else {
         completeExceptionally(known);
       }
-      if (closedBy != null && on.unanswered.isEmpty()) {
+      if (closedBy != null && on.inFlight.isEmpty()) {
         retire(closedBy.get());
       }
     }
@@ -145,10 +145,10 @@ final class Link {
       return CompletableFuture.failedFuture(new NotSentException(null));
     }
     Sent sent = new Sent(on, at, isPatient);
-    on.unanswered.add(sent);
+    on.inFlight.add(sent);
     clock.start();
     // What the driver throws, also an error such as the end of the memory, must end the command:
-    // one that is never answered looks like a silent node.
+    // one that never gets a reply looks like a silent node.
     Errors.begun(() -> on.connection.send(words))
         .whenComplete((value, error) -> loop.execute(() -> sent.ended(value, error)));
     return sent;
@@ -160,7 +160,7 @@ final class Link {
     if (on == null) {
       return RunClock.NEVER;
     }
-    for (Sent sent : on.unanswered) {
+    for (Sent sent : on.inFlight) {
       if (!sent.isPatient) {
         return Math.max(heardAt, sent.at) + silenceNs;
       }
@@ -187,7 +187,7 @@ final class Link {
     }
   }
 
-  static UnavailableException away(String text) {
+  static UnavailableException unavailable(String text) {
     return UnavailableException.unsent(Reason.CONNECTION, text, null);
   }
 
@@ -203,7 +203,7 @@ final class Link {
     if (refusal != null) {
       return refusal;
     }
-    return away("the server is dialled again in " + (left + 999_999) / 1_000_000 + " ms");
+    return unavailable("the server is dialled again in " + (left + 999_999) / 1_000_000 + " ms");
   }
 
   /** Returns the instant of the next dial by the clock, or now. */
@@ -256,12 +256,12 @@ final class Link {
 
     @Override
     void expire() {
-      failed(away("not connected and logged in within " + patience.toMillis() + " ms"));
+      failed(unavailable("not connected and logged in within " + patience.toMillis() + " ms"));
     }
 
     private void ended(@Nullable Connection connection, @Nullable Throwable error) {
       if (connection == null) {
-        failed(error == null ? away("no connection") : Errors.ofDriver(error));
+        failed(error == null ? unavailable("no connection") : Errors.ofDriver(error));
         return;
       }
       if (dial != this) {
@@ -314,7 +314,7 @@ final class Link {
       return;
     }
     drop();
-    owner.lost(on.hasAnswered || wasIdle);
+    owner.lost(on.hasReplied || wasIdle);
   }
 
   /** Closes the open connection, and ends the commands on it with an error. */
@@ -324,7 +324,7 @@ final class Link {
       return;
     }
     drop();
-    for (Sent sent = on.unanswered.poll(); sent != null; sent = on.unanswered.poll()) {
+    for (Sent sent = on.inFlight.poll(); sent != null; sent = on.inFlight.poll()) {
       sent.completeExceptionally(error);
     }
   }
@@ -357,13 +357,15 @@ final class Link {
     retire(UnavailableException.sent(Reason.CONNECTION, "the limiter is closed", null));
   }
 
-  /** Closes the connection to a node that has left the cluster once its commands are answered. */
+  /**
+   * Closes the connection to a node that has left the cluster once its commands have their replies.
+   */
   void leave() {
     String text = "the node has left the cluster";
-    refuse(() -> away(text), text);
+    refuse(() -> unavailable(text), text);
     Generation on = current;
-    if (on != null && on.unanswered.isEmpty()) {
-      retire(away(text));
+    if (on != null && on.inFlight.isEmpty()) {
+      retire(unavailable(text));
     }
   }
 
@@ -372,7 +374,7 @@ final class Link {
     Dial begun = dial;
     if (begun != null) {
       begun.end();
-      begun.result.fail(away(text));
+      begun.result.fail(unavailable(text));
     }
   }
 }

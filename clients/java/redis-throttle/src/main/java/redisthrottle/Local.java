@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Decides in this process, for rules whose {@link OnError} is {@code LOCAL}, and for keys that the
- * server denied, until it answers again.
+ * server denied, until it replies again.
  */
 final class Local {
   /** The maximum number of keys. */
@@ -48,24 +48,28 @@ final class Local {
    * Takes from all rules or from none. If one denies, the rows of the others are those of a call
    * that takes nothing.
    *
-   * @param away the reason that there is no answer; null for a server that decides by this limiter
+   * @param unavailable the reason that there is no reply; null for a server that decides by this
+   *     limiter
    * @param isDenied true if a rule that is not decided here denies
    * @param isPeek true if nothing is taken
    */
   List<Decision> decide(
-      List<Share> shares, @Nullable UnavailableException away, boolean isDenied, boolean isPeek) {
-    List<Decision> rows = each(shares, away, isPeek || isDenied);
+      List<Share> shares,
+      @Nullable UnavailableException unavailable,
+      boolean isDenied,
+      boolean isPeek) {
+    List<Decision> rows = each(shares, unavailable, isPeek || isDenied);
     boolean denies = isDenied || rows.stream().anyMatch(row -> !row.allowed());
     for (int at = 0; denies && at < rows.size(); at++) {
       if (rows.get(at).allowed()) {
-        rows.set(at, each(List.of(shares.get(at).untouched()), away, true).get(0));
+        rows.set(at, each(List.of(shares.get(at).untouched()), unavailable, true).get(0));
       }
     }
     return rows;
   }
 
   private List<Decision> each(
-      List<Share> shares, @Nullable UnavailableException away, boolean isPeek) {
+      List<Share> shares, @Nullable UnavailableException unavailable, boolean isPeek) {
     long now = loop.wallNanos();
     List<Algorithm.Verdict> verdicts = new ArrayList<>(shares.size());
     List<Decision> rows = new ArrayList<>(shares.size());
@@ -74,7 +78,7 @@ final class Local {
       long cost = costOf(share, now);
       Algorithm.Verdict verdict = verdict(share, cost, now);
       verdicts.add(verdict);
-      rows.add(decision(share.keyed, verdict, cost, away));
+      rows.add(decision(share.keyed, verdict, cost, unavailable));
       allowed &= verdict.allowed();
     }
     for (int at = 0; allowed && !isPeek && at < shares.size(); at++) {
@@ -115,7 +119,7 @@ final class Local {
   }
 
   private static Decision decision(
-      Keyed keyed, Algorithm.Verdict v, long cost, @Nullable UnavailableException away) {
+      Keyed keyed, Algorithm.Verdict v, long cost, @Nullable UnavailableException unavailable) {
     // A cost above the local share may be within the rule's limit. Such a call may be allowed when
     // the server is back, so it has a retry time.
     long limit = keyed.definition().decider().limit;
@@ -132,7 +136,7 @@ final class Local {
         retryAfter,
         v.resetAfter(),
         Source.LOCAL,
-        away);
+        unavailable);
   }
 
   /** Returns the key of a state. A changed rule of the same name has another one. */

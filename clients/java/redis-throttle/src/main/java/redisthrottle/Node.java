@@ -39,7 +39,7 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
   /** The renewals and ends that wait for a connection. */
   private final ArrayDeque<Pending> ends = new ArrayDeque<>();
 
-  /** The number of commands that were sent and are not answered. */
+  /** The number of commands that were sent and have no reply. */
   private int inFlight;
 
   /** The instants by the clock until which patience is short. */
@@ -50,13 +50,13 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
   /** The probe whose command is in flight. */
   private @Nullable Pending probe;
 
-  /** True if {@link #probe} has ended without an answer. Its command stays until the next probe. */
+  /** True if {@link #probe} has ended without a reply. Its command stays until the next probe. */
   private boolean isSuspect;
 
   /** True once the cluster no longer has the node: no further probe follows. */
   private boolean hasLeft;
 
-  /** A time after an end without an answer, in which calls wait less. */
+  /** A time after an end without a reply, in which calls wait less. */
   private final class Patience {
     private boolean isShort;
     private long until;
@@ -197,7 +197,7 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
     }
   }
 
-  /** Gives back the place of a call whose command is answered or was not sent. */
+  /** Gives back the place of a call whose command has its reply or was not sent. */
   void leavePlace(Pending call) {
     if (call.hasPlace) {
       call.hasPlace = false;
@@ -253,7 +253,7 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
       clock.each(RunClock.Due::restart);
     }
     if (error instanceof CommandRejectedException) {
-      breaker.answered();
+      breaker.succeeded();
     } else {
       breaker.failed(link.nextDialAt());
     }
@@ -261,8 +261,8 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
   }
 
   @Override
-  public void lost(boolean hasAnswered) {
-    if (!hasAnswered) {
+  public void lost(boolean hasReplied) {
+    if (!hasReplied) {
       breaker.failed(link.nextDialAt());
     }
     dialForLine();
@@ -377,9 +377,9 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
 
   void close() {
     // First, because an end in a slot would hand it over.
-    closeSlots(Link.away("the limiter is closed"));
+    closeSlots(Link.unavailable("the limiter is closed"));
     link.close();
-    eachInLine(one -> one.lose(Link.away("the limiter is closed")));
+    eachInLine(one -> one.lose(Link.unavailable("the limiter is closed")));
   }
 
   private void closeSlots(RuntimeException error) {

@@ -1,6 +1,6 @@
 package redisthrottle;
 
-/** The decision on calls that the server did not answer. */
+/** The decision on calls without a reply of the server. */
 public enum OnError {
   /** Allows the call. It is the default. */
   ALLOW,

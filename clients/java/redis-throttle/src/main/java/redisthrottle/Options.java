@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** The options of a limiter. A builder sets them before the limiter is made. */
+/** The options of a limiter. A builder sets them before the limiter is built. */
 final class Options implements Cloneable {
   private static final Duration DIAL_MIN = Duration.ofSeconds(1);
   private static final Duration DIAL_PAUSE_MAX = Duration.ofSeconds(1);
@@ -39,7 +39,7 @@ final class Options implements Cloneable {
     }
   }
 
-  /** Returns the time after which a node that says nothing does not answer. */
+  /** Returns the time after which a node that sends nothing is unresponsive. */
   Duration silence() {
     if (silence != null) {
       return silence;

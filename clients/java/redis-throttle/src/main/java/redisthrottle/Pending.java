@@ -4,8 +4,8 @@ import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A call, until it is answered, its time is over or its caller gives up. A command that is then
- * unanswered drains: it keeps its place until its reply arrives or its connection closes.
+ * A call, until it has its reply, its time is over or its caller gives up. A command that then has
+ * no reply drains: it keeps its place until the reply arrives or the connection closes.
  */
 final class Pending extends RunClock.Due {
   /** How a call is treated. */
@@ -43,7 +43,7 @@ final class Pending extends RunClock.Due {
     /** Called when a call ends in line. */
     void leftLine(Pending call);
 
-    /** Called when the command of a call is answered, or will not be. */
+    /** Called when the command of a call has its reply, or will get none. */
     void settled(Pending call);
 
     /** Closes the connection, and ends the calls on it. The next call dials. */
@@ -253,7 +253,7 @@ final class Pending extends RunClock.Due {
     limit(Math.min(beganAt + timeoutNs, after(sentAt, most)));
   }
 
-  /** Called when the call waits for a search: the server has answered that it did not run. */
+  /** Called when the call waits for a search: the server has replied that it did not run. */
   void searches() {
     stage = Stage.SEARCHING;
     hasWaited = true;
@@ -277,7 +277,7 @@ final class Pending extends RunClock.Due {
     endsAtLatest = isFirst ? RunClock.NEVER : endsAtLatest;
   }
 
-  /** Moves the call to another node. The node that redirected it has answered. */
+  /** Moves the call to another node. The node that redirected it has replied. */
   void moveTo(Place to, boolean isRestarted) {
     if (isEnded || to == node) {
       return;
@@ -314,10 +314,10 @@ final class Pending extends RunClock.Due {
   }
 
   /** Ends the call with the server's reply. */
-  void answer(@Nullable Object reply) {
+  void succeed(@Nullable Object reply) {
     stage = Stage.SEARCHING;
     try {
-      node.breaker().answered();
+      node.breaker().succeeded();
       if (end()) {
         result.complete(reply);
         terms.ended.run();
@@ -335,7 +335,7 @@ final class Pending extends RunClock.Due {
     stage = Stage.SEARCHING;
     try {
       if (error instanceof CommandRejectedException) {
-        node.breaker().answered();
+        node.breaker().succeeded();
       } else if (!isEnded && !isCommon && reasonOf(error) == Reason.SERVER) {
         node.breaker().failed(node.nextDialAt());
       }
@@ -353,7 +353,7 @@ final class Pending extends RunClock.Due {
   }
 
   private static @Nullable Reason reasonOf(RuntimeException error) {
-    return error instanceof UnavailableException away ? away.reason() : null;
+    return error instanceof UnavailableException unavailable ? unavailable.reason() : null;
   }
 
   /** Returns true if the error shows that the connection leads to no server that decides. */
@@ -363,7 +363,7 @@ final class Pending extends RunClock.Due {
         : Errors.beginsWith(error, "READONLY", "MASTERDOWN");
   }
 
-  /** Ends the call without an answer. Returns false if it has ended. */
+  /** Ends the call without a reply. Returns false if it has ended. */
   boolean lose(RuntimeException error) {
     if (!end()) {
       return false;
@@ -385,7 +385,7 @@ final class Pending extends RunClock.Due {
     long ms = (node.clock().nanos() - beganAt) / 1_000_000;
     boolean isUp = node.isOpen();
     if (stage == Stage.SENT) {
-      expireSent("no answer in " + ms + " ms");
+      expireSent("no reply in " + ms + " ms");
     } else if (stage == Stage.MAPPING) {
       lose(UnavailableException.unsent(Reason.CONNECTION, "no slot map in " + ms + " ms", null));
     } else if (stage == Stage.IN_LINE && !isUp) {

@@ -64,7 +64,7 @@ final class Prefetcher {
     final Wanted wanted;
     final List<Waiter> waiters = new ArrayList<>();
     long permits;
-    long askedAt;
+    long calledAt;
 
     Fetch(Wanted wanted) {
       this.wanted = wanted;
@@ -116,7 +116,7 @@ final class Prefetcher {
     Fetch fetch = new Fetch(wanted);
     fetch.waiters.addAll(waiters);
     fetch.permits = Math.max(wanted.batch, waiters.size());
-    fetch.askedAt = loop.nanos();
+    fetch.calledAt = loop.nanos();
     open.put(wanted.key(), fetch);
     underWay.add(fetch);
     Errors.begun(() -> wanted.send.apply(fetch.permits))
@@ -145,7 +145,7 @@ final class Prefetcher {
   private void share(Fetch fetch, Decision grant) {
     Wanted wanted = fetch.wanted;
     boolean wasOpen = open.remove(wanted.key(), fetch);
-    long expiresAt = fetch.askedAt + grant.resetAfter().toNanos();
+    long expiresAt = fetch.calledAt + grant.resetAfter().toNanos();
     long units = grant.allowed() ? grant.granted() : 0;
     Stock stock = new Stock(wanted.keyed, grant, units, expiresAt);
     List<Waiter> again = new ArrayList<>();
@@ -174,7 +174,7 @@ final class Prefetcher {
       keep(wanted.key(), stock);
     }
     if (!again.isEmpty()) {
-      // They ask once more, together. After a second shortfall they are denied.
+      // They fetch once more, together. After a second shortfall they are denied.
       fetch(wanted, again);
     }
   }
@@ -292,9 +292,7 @@ final class Prefetcher {
       }
     }
 
-    /**
-     * Ends the wait without a permit. If the server had answered with too few, the call is denied.
-     */
+    /** Ends the wait without a permit. If the server had granted too few, the call is denied. */
     void fail(Throwable error) {
       if (!end()) {
         return;

@@ -7,7 +7,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Units per period, such as 10 per minute. A mistake is an {@link InvalidArgumentException}.
+ * Units per period, such as 10 per minute. An invalid rate throws an {@link
+ * InvalidArgumentException}.
  *
  * @param rate 1 to 10^12 units
  * @param period 1 ms to 366 days, in whole microseconds
@@ -36,6 +37,11 @@ public record Rate(long rate, Duration period) {
    * Reads a rate such as {@code 10/minute}, {@code 5 per 2 hours} or {@code 3/250ms}. The units are
    * seconds, minutes, hours and days ({@code second}, {@code sec}, {@code s} and so on), in lower
    * case. A month and a year differ in length, so only a {@link Rule#quota} counts them.
+   *
+   * <pre>{@code
+   * Rate rate = Rate.of("5 per 2 hours");
+   * System.out.println(rate.rate() + " in " + rate.period()); // 5 in PT2H
+   * }</pre>
    */
   public static Rate of(String text) {
     Matcher found = TEXT.matcher(Checks.present("rate", text));

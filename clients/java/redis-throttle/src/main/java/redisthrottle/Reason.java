@@ -3,7 +3,7 @@ package redisthrottle;
 import java.util.Locale;
 
 /**
- * The reason that there is no answer. Unless it is {@link #SERVER}, a call that was sent may have
+ * The reason that there is no reply. Unless it is {@link #SERVER}, a call that was sent may have
  * run.
  */
 public enum Reason {
@@ -13,7 +13,7 @@ public enum Reason {
   CONNECTION,
   /** The server cannot decide now, such as while it loads its data. */
   SERVER,
-  /** There are too many calls, or the reply came too late, while the node answers others. */
+  /** There are too many calls, or the reply came too late, while the node replies to others. */
   OVERLOADED,
   /** The circuit breaker is open. */
   CIRCUIT;

@@ -131,7 +131,7 @@ final class Replies {
 
   /**
    * Returns the denial of a call whose key has no room for another reservation, or null for another
-   * error. The ids are forgotten in time, so it is no mistake of the program.
+   * error. The ids are forgotten in time, so it is no error of the program.
    */
   static @Nullable Decision tooMany(Throwable error, List<Keyed> all) {
     boolean isTooMany =

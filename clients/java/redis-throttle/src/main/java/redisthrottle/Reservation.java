@@ -30,6 +30,14 @@ public final class Reservation implements AutoCloseable {
   /**
    * Charges the units that the work took, and ends the reservation; see {@link Admission#close}.
    *
+   * <pre>{@code
+   * Rule tokens = Rule.quota("tokens", 100_000, CalendarUnit.MONTH);
+   * try (Reservation reserved = limiter.reserve(tokens.of("acme").reserve(500))) {
+   *   reserved.commit(420);
+   * }
+   * System.out.println(limiter.peek(tokens.of("acme").cost(0)).remaining()); // 99580
+   * }</pre>
+   *
    * @throws InvalidArgumentException after the end
    */
   public void commit(long actual) {

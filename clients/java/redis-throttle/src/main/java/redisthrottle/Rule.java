@@ -7,8 +7,8 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A limit with a name. It does not change: each method that sets an option returns another rule. A
- * mistake is an {@link InvalidArgumentException}.
+ * A limit with a name. It does not change: each method that sets an option returns another rule. An
+ * invalid argument throws an {@link InvalidArgumentException}.
  */
 public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRule {
   final Definition definition;
@@ -20,6 +20,11 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
   /**
    * Returns a rule that allows {@code burst} units at once, then {@code rate} units per period. The
    * server keeps one timestamp per key. It is the default choice.
+   *
+   * <pre>{@code
+   * Rule api = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
+   * System.out.println(limiter.check(api.of("user:42")).remaining()); // 9
+   * }</pre>
    */
   public static Rule gcra(String name, long burst, long rate, Duration period) {
     return new Rule(RuleForms.bucket(Kind.GCRA, "burst", name, burst, rate, period));
@@ -33,6 +38,11 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
   /**
    * Returns a bucket that starts full and gains {@code rate} units per period, for limits that
    * change at run time.
+   *
+   * <pre>{@code
+   * Rule tokens = Rule.tokenBucket("tokens", 9000, 9000, Duration.ofMinutes(1));
+   * System.out.println(limiter.check(tokens.of("acme").cost(500)).remaining()); // 8500
+   * }</pre>
    */
   public static Rule tokenBucket(String name, long capacity, long rate, Duration period) {
     return new Rule(RuleForms.bucket(Kind.TOKEN_BUCKET, "capacity", name, capacity, rate, period));
@@ -46,6 +56,12 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
   /**
    * Returns a queue that drains at {@code rate} units per period. An allowed call has a {@link
    * Decision#retryAfter}: the time to wait before it acts. The capacity is the queue's length.
+   *
+   * <pre>{@code
+   * Rule hooks = Rule.leakyBucket("hooks", 50, 10, Duration.ofSeconds(1));
+   * System.out.println(limiter.check(hooks.of("shop.example")).retryAfter()); // PT0S
+   * System.out.println(limiter.check(hooks.of("shop.example")).retryAfter()); // PT0.1S
+   * }</pre>
    */
   public static Rule leakyBucket(String name, long capacity, long rate, Duration period) {
     return new Rule(RuleForms.bucket(Kind.LEAKY_BUCKET, "capacity", name, capacity, rate, period));
@@ -59,6 +75,11 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
   /**
    * Returns a counter per window. A window opens at the first allowed call, or with {@link
    * FixedRule#aligned} at multiples of its length since 1970.
+   *
+   * <pre>{@code
+   * Rule exports = Rule.fixed("exports", 5, Duration.ofHours(1));
+   * System.out.println(limiter.check(exports.of("user:42")).resetAfter()); // PT1H
+   * }</pre>
    */
   public static FixedRule fixed(String name, long limit, Duration window) {
     return new FixedRule(RuleForms.window(Kind.FIXED, name, limit, window));
@@ -73,6 +94,11 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
 
   /**
    * Returns a sliding window: it counts the current window and a decreasing part of the one before.
+   *
+   * <pre>{@code
+   * Rule posts = Rule.sliding("posts", 100, Duration.ofHours(1));
+   * System.out.println(limiter.check(posts.of("user:42")).remaining()); // 99
+   * }</pre>
    */
   public static Rule sliding(String name, long limit, Duration window) {
     return new Rule(RuleForms.window(Kind.SLIDING, name, limit, window));
@@ -88,6 +114,11 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
   /**
    * Returns a rule that never allows more than {@code limit} units in any window. The server stores
    * the instants of the calls; see {@link SlidingLogRule#slots} for large limits.
+   *
+   * <pre>{@code
+   * Rule codes = Rule.slidingLog("codes", 3, Duration.ofMinutes(10));
+   * System.out.println(limiter.check(codes.of("+49301234567")).remaining()); // 2
+   * }</pre>
    */
   public static SlidingLogRule slidingLog(String name, long limit, Duration window) {
     return new SlidingLogRule(RuleForms.window(Kind.SLIDING_LOG, name, limit, window));
@@ -105,13 +136,27 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
    * Returns a rule for logins: some attempts without delay, then a delay that doubles with each
    * further attempt, from {@code base} to {@code longest}. It resets after {@code forget} without
    * an allowed attempt.
+   *
+   * <pre>{@code
+   * Duration second = Duration.ofSeconds(1);
+   * Duration minute = Duration.ofMinutes(1);
+   * Rule login = Rule.backoff("login", 3, second, minute, Duration.ofHours(1));
+   * System.out.println(limiter.check(login.of("ada")).remaining()); // 2
+   * }</pre>
    */
   public static Rule backoff(
       String name, long attempts, Duration base, Duration longest, Duration forget) {
     return new Rule(RuleForms.backoff(name, attempts, base, longest, forget));
   }
 
-  /** Returns an allowance per calendar period, in UTC unless {@link QuotaRule#zone} is set. */
+  /**
+   * Returns an allowance per calendar period, in UTC unless {@link QuotaRule#zone} is set.
+   *
+   * <pre>{@code
+   * Rule tokens = Rule.quota("tokens", 100_000, CalendarUnit.MONTH);
+   * System.out.println(limiter.check(tokens.of("acme").cost(500)).remaining()); // 99500
+   * }</pre>
+   */
   public static QuotaRule quota(String name, long limit, CalendarUnit unit) {
     return new QuotaRule(RuleForms.quota(name, limit, unit));
   }
@@ -119,12 +164,27 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
   /**
    * Returns a rule that allows {@code limit} holders at once. A permit expires after {@code ttl}
    * unless it is renewed; {@link Limiter#lease} takes one.
+   *
+   * <pre>{@code
+   * Rule jobs = Rule.lease("jobs", 4, Duration.ofSeconds(30));
+   * try (Lease lease = limiter.lease(jobs.of("acme"))) {
+   *   System.out.println(lease.decision().remaining()); // 3
+   * }
+   * }</pre>
    */
   public static Rule lease(String name, long limit, Duration ttl) {
     return new Rule(RuleForms.lease(name, limit, ttl));
   }
 
-  /** Returns a limit that the server stores under a name. */
+  /**
+   * Returns a limit that the server stores under a name.
+   *
+   * <pre>{@code
+   * // The server has the limit: RL.POLICY SET api GCRA 10 10 60
+   * Rule api = Rule.policy("api");
+   * System.out.println(limiter.check(api.of("user:42")).remaining()); // 9
+   * }</pre>
+   */
   public static PolicyRule policy(String name) {
     Checks.name("name", name);
     return new PolicyRule(Definition.of(Kind.POLICY, name, 0, null, List.of("USE", name)));
@@ -169,7 +229,7 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
     return definition.takesCost();
   }
 
-  /** Returns the rule with its own decision on calls without an answer. */
+  /** Returns the rule with its own decision on calls without a reply. */
   public final Rule onError(OnError onError) {
     definition.checkLocal(Checks.present("onError", onError));
     Definition.Choices old = definition.choices;

@@ -38,7 +38,10 @@ final class RunClock {
 
   /** The node whose time is counted. */
   interface Owner {
-    /** Returns the instant at which the node is silent; {@link #NEVER} if nothing is unanswered. */
+    /**
+     * Returns the instant at which the node is silent; {@link #NEVER} if no command waits for a
+     * reply.
+     */
     long silentAt();
 
     /** Runs an act once what has arrived was read. */

@@ -7,8 +7,8 @@ import java.util.concurrent.atomic.AtomicIntegerFieldUpdater;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A caller: tells its call that it gave up, and adds up the time that it has waited. It belongs to
- * the loop.
+ * A caller: signals to its call that it gave up, and adds up the time that it has waited. It
+ * belongs to the loop.
  */
 final class Signal {
   /** A signal of a call that is not given up. */

@@ -177,9 +177,9 @@ final class Steps {
   }
 
   Work<Decision> peek(Item item, CallOptions given) {
-    Keyed asked = single(keyed(item, given));
-    boolean needsId = asked.isLease() && asked.id().isEmpty();
-    Keyed keyed = needsId ? asked.withId(UUID.randomUUID().toString()) : asked;
+    Keyed request = single(keyed(item, given));
+    boolean needsId = request.isLease() && request.id().isEmpty();
+    Keyed keyed = needsId ? request.withId(UUID.randomUUID().toString()) : request;
     if (keyed.isPartial()) {
       throw invalid("partial", "a check");
     }
@@ -210,25 +210,25 @@ final class Steps {
     }
     Words call = Words.single(kind.name(), keyed);
     return signal -> {
-      long askedAt = loop.nanos();
+      long calledAt = loop.nanos();
       denials.forget(kind, keyed.key());
       return events
-          .answer(call, signal, List.of(keyed))
+          .send(call, signal, List.of(keyed))
           .whenComplete((reply, error) -> denials.forget(kind, keyed.key()))
           .thenApply(
               reply -> {
-                Decision d = readSettled(reply, keyed, askedAt);
-                events.report(kind, d, null, List.of(keyed), askedAt);
+                Decision d = readSettled(reply, keyed, calledAt);
+                events.report(kind, d, null, List.of(keyed), calledAt);
                 return d;
               });
     };
   }
 
-  private Decision readSettled(@Nullable Object reply, Keyed keyed, long askedAt) {
+  private Decision readSettled(@Nullable Object reply, Keyed keyed, long calledAt) {
     try {
       return Replies.settled(reply, keyed.rule());
     } catch (CommandRejectedException e) {
-      throw Errors.classified(events.noteRejection(e, List.of(keyed), askedAt));
+      throw Errors.classified(events.noteRejection(e, List.of(keyed), calledAt));
     }
   }
 
@@ -254,7 +254,7 @@ final class Steps {
         };
     forget.run();
     // Again, because calls in flight may have stored results in the meantime.
-    return events.answer(call, signal, List.of(keyed)).whenComplete((reply, error) -> forget.run());
+    return events.send(call, signal, List.of(keyed)).whenComplete((reply, error) -> forget.run());
   }
 
   Work<Decision> checkAll(List<Item> items, CallOptions given) {
@@ -328,20 +328,20 @@ final class Steps {
   }
 
   Work<Lease> lease(Item item, CallOptions given) {
-    Keyed asked = single(keyed(item, given));
-    if (!asked.isLease()) {
+    Keyed request = single(keyed(item, given));
+    if (!request.isLease()) {
       throw invalid("rule", "a rule made by Rule.lease");
     }
-    Keyed keyed = given.id() == null ? asked.withId(UUID.randomUUID().toString()) : asked;
+    Keyed keyed = given.id() == null ? request.withId(UUID.randomUUID().toString()) : request;
     Words call = Words.single("CHECK", keyed);
     List<Keyed> all = List.of(keyed);
     return Work.undoing(
         signal -> {
-          long askedAt = loop.nanos();
+          long calledAt = loop.nanos();
           return taking(EventKind.LEASE, call, all, false, false, signal)
               .thenApply(closing::granted)
               .thenApply(
-                  d -> ending.guarded(all, false, () -> holding.lease(owner, keyed, d, askedAt)))
+                  d -> ending.guarded(all, false, () -> holding.lease(owner, keyed, d, calledAt)))
               .thenApply(closing::kept);
         },
         lease -> lease.releaseAsync());
@@ -355,13 +355,13 @@ final class Steps {
     Words call = Words.several(all, false);
     return Work.undoing(
         signal -> {
-          long askedAt = loop.nanos();
+          long calledAt = loop.nanos();
           return taking(EventKind.CHECK, call, all, true, true, signal)
               .thenApply(closing::granted)
               .thenApply(
                   d ->
                       ending.guarded(
-                          all, true, () -> holding.admission(owner, all, d, id, askedAt)))
+                          all, true, () -> holding.admission(owner, all, d, id, calledAt)))
               .thenApply(closing::kept);
         },
         admission -> admission.finishAsync());
@@ -373,7 +373,8 @@ final class Steps {
     }
     Work<Admission> admission = admit(List.of(item), given);
     return Work.undoing(
-        signal -> admission.begin(signal).thenApply(made -> new Reservation(made, item.rule)),
+        signal ->
+            admission.begin(signal).thenApply(admitted -> new Reservation(admitted, item.rule)),
         Reservation::cancelAsync);
   }
 
@@ -384,7 +385,7 @@ final class Steps {
     return signal ->
         events
             .noting(List.of(), () -> exchange.sendReady(call, withinNs, signal))
-            .thenApply(reply -> exchange.backends.answering());
+            .thenApply(reply -> exchange.backends.current());
   }
 
   int openBreakers() {

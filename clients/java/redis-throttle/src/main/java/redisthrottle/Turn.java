@@ -7,7 +7,7 @@ class Turn {
   /** A sender that knows nothing, and drops late replies. */
   static final Turn NONE = new Turn();
 
-  /** True once the caller has gone and the command is still unanswered. */
+  /** True once the caller has gone and the command still has no reply. */
   boolean isDraining;
 
   /** Returns the denial that decides the call while there is no place for it; null without one. */
@@ -16,7 +16,7 @@ class Turn {
   }
 
   /**
-   * Called when a command is answered whose caller has gone.
+   * Called when a command ends whose caller has gone.
    *
    * @param error the error, such as that of a connection that was closed; null for a reply
    */

@@ -3,7 +3,7 @@ package redisthrottle;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Thrown by calls that {@link OnError} does not decide, if there is no answer. One that a blocking
+ * Thrown by calls that {@link OnError} does not decide, if there is no reply. One that a blocking
  * method throws has the stack trace of its caller. {@link Decision#error} has none, because it
  * would cost more than the call.
  */
@@ -40,7 +40,7 @@ public final class UnavailableException extends RuntimeException {
     return new UnavailableException(reason, String.valueOf(getMessage()), getCause(), isSent, true);
   }
 
-  /** Returns the reason that there is no answer. */
+  /** Returns the reason that there is no reply. */
   public Reason reason() {
     return reason;
   }

@@ -166,7 +166,7 @@ record Words(
     return ofKey(keyed.key(), "RL.CANCEL", words);
   }
 
-  /** Returns a call that every back end answers and that writes nothing. */
+  /** Returns a call that every back end knows and that writes nothing. */
   static Words probe(String key) {
     List<String> words = List.of("RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0");
     return new Words(words, List.of(key), true, null);

@@ -5,7 +5,7 @@ import java.util.function.Consumer;
 
 /** The part of a call that runs in the loop. */
 interface Work<T> {
-  /** Begins the call. The signal tells it that its caller gave up. */
+  /** Begins the call. The signal reports that its caller gave up. */
   CompletableFuture<T> begin(Signal signal);
 
   /** Gives back a result whose caller gave up. */

@@ -35,10 +35,10 @@ class CasesTest {
           Map.entry("key_parts", (input, wanted) -> KeyParts.join(texts(input))),
           Map.entry("calls", (input, wanted) -> single(input).list()),
           Map.entry("calls_all", (input, wanted) -> several(input).list()),
-          Map.entry("invalid_rules", (input, wanted) -> mistake(input)),
+          Map.entry("invalid_rules", (input, wanted) -> invalidRule(input)),
           Map.entry("keys", (input, wanted) -> key(input)),
-          Map.entry("replies", (input, wanted) -> shown(decision(input), wanted)),
-          Map.entry("replies_all", CasesTest::shownAll),
+          Map.entry("replies", (input, wanted) -> fieldsOf(decision(input), wanted)),
+          Map.entry("replies_all", CasesTest::fieldsOfAll),
           Map.entry("retry_after", (input, wanted) -> retryAfter(input)),
           Map.entry("headers", (input, wanted) -> headers(input)),
           Map.entry("problems", (input, wanted) -> problem(input)),
@@ -46,7 +46,7 @@ class CasesTest {
           Map.entry("failure", (input, wanted) -> strictest(input)),
           Map.entry("errors", (input, wanted) -> errorKind(input)),
           Map.entry("defaults", CasesTest::defaults),
-          Map.entry("invalid_options", CasesTest::mistakes));
+          Map.entry("invalid_options", CasesTest::invalidOptions));
 
   @TestFactory
   Stream<DynamicTest> cases() {
@@ -155,7 +155,7 @@ class CasesTest {
     return Words.several(all, input.path("method").asText().equals("peek_all"));
   }
 
-  private static String mistake(JsonNode input) {
+  private static String invalidRule(JsonNode input) {
     InvalidArgumentException thrown =
         assertThrows(InvalidArgumentException.class, () -> SharedCases.rule(input));
     return switch (thrown.argument()) {
@@ -192,26 +192,26 @@ class CasesTest {
     if (input.path("source").asText().equals("error")) {
       boolean allowed = input.path("allowed").asBoolean();
       long ms = input.path("retry_after_ms").asLong();
-      UnavailableException away = UnavailableException.sent(Reason.TIMEOUT, "", null);
-      return Draft.decision(all.get(0).rule(), allowed, 6, 0, 0, ms, 0, Source.ERROR, away);
+      UnavailableException unavailable = UnavailableException.sent(Reason.TIMEOUT, "", null);
+      return Draft.decision(all.get(0).rule(), allowed, 6, 0, 0, ms, 0, Source.ERROR, unavailable);
     }
     Object reply = SharedCases.reply(input.get("reply"));
     return all.size() > 1 ? Replies.several(reply, all) : Replies.decision(reply, all.get(0));
   }
 
-  static JsonNode shown(Decision d, JsonNode wanted) {
+  static JsonNode fieldsOf(Decision d, JsonNode wanted) {
     ObjectNode fields = SharedCases.JSON.createObjectNode();
     wanted.fieldNames().forEachRemaining(name -> fields.putPOJO(name, SharedCases.field(d, name)));
     return SharedCases.JSON.valueToTree(fields);
   }
 
-  private static Object shownAll(JsonNode input, JsonNode wanted) {
+  private static Object fieldsOfAll(JsonNode input, JsonNode wanted) {
     Decision d = decision(input);
     ObjectNode all = SharedCases.JSON.createObjectNode();
-    all.set("decision", shown(d, wanted.get("decision")));
+    all.set("decision", fieldsOf(d, wanted.get("decision")));
     ArrayNode rows = all.putArray("rows");
     for (int at = 0; at < d.rows().size(); at++) {
-      rows.add(shown(d.rows().get(at), wanted.get("rows").get(at)));
+      rows.add(fieldsOf(d.rows().get(at), wanted.get("rows").get(at)));
     }
     return all;
   }
@@ -276,7 +276,7 @@ class CasesTest {
   }
 
   /** Returns the options that the error names, which are all that it has to name. */
-  private static Object mistakes(JsonNode input, JsonNode wanted) {
+  private static Object invalidOptions(JsonNode input, JsonNode wanted) {
     InvalidArgumentException thrown =
         assertThrows(InvalidArgumentException.class, () -> builder(input).build());
     String text = String.valueOf(thrown.getMessage());

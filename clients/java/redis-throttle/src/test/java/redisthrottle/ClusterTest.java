@@ -25,21 +25,21 @@ class ClusterTest {
   private static final List<Object> HALVES = List.of(range(0, 8191, "a"), range(8192, 16_383, "b"));
   private static final Duration TIMEOUT = Duration.ofSeconds(10);
   private final ManualClock clock = new ManualClock();
-  private final MemoryServer cluster = new MemoryServer(List.of("a:1"), this::answer);
+  private final MemoryServer cluster = new MemoryServer(List.of("a:1"), this::handle);
 
-  /** The answer of each node to CLUSTER SLOTS. */
+  /** The reply of each node to CLUSTER SLOTS. */
   private List<Object> mapOfA = HALVES;
 
   private List<Object> mapOfB = HALVES;
 
-  /** Answers a check. */
-  private MemoryServer.Answers checks = (node, words) -> reply(ALLOWED);
+  /** Replies to a check. */
+  private MemoryServer.Handler checks = (node, words) -> reply(ALLOWED);
 
-  private CompletionStage<Object> answer(String node, List<String> words) {
+  private CompletionStage<Object> handle(String node, List<String> words) {
     return switch (words.get(0)) {
       case "CLUSTER" -> reply(node.equals("a:1") ? mapOfA : mapOfB);
       case "ASKING" -> reply("OK");
-      default -> checks.answer(node, words);
+      default -> checks.handle(node, words);
     };
   }
 

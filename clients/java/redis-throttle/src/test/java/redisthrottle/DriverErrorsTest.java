@@ -58,16 +58,16 @@ class DriverErrorsTest {
   @Test
   void an_error_of_the_driver_does_not_keep_the_breaker_open() {
     Limiter limiter = frozen().breaker(1, Duration.ofMillis(100)).build();
-    server.answers = (node, words) -> CompletableFuture.failedFuture(new IOException("lost"));
+    server.handler = (node, words) -> CompletableFuture.failedFuture(new IOException("lost"));
     assertEquals(Reason.CONNECTION, check(limiter, "a").reason());
     assertEquals(Reason.CIRCUIT, check(limiter, "a").reason());
-    server.answers =
+    server.handler =
         (node, words) -> {
           throw new OutOfMemoryError("of a test");
         };
     clock.runUntil(clock.nanos() + 100 * MS);
     assertEquals(Reason.CONNECTION, check(limiter, "a").reason());
-    server.answers = (node, words) -> reply(ALLOWED);
+    server.handler = (node, words) -> reply(ALLOWED);
     clock.runUntil(clock.nanos() + 100 * MS);
     assertEquals(Source.SERVER, check(limiter, "a").source());
   }
@@ -83,7 +83,7 @@ class DriverErrorsTest {
     isFailing.set(true);
     leases.forEach(Lease::releaseAsync);
     isFailing.set(false);
-    server.answers = (node, words) -> reply(1L);
+    server.handler = (node, words) -> reply(1L);
     server.sent.clear();
     clock.runUntil(clock.nanos() + 200 * MS);
     assertEquals(10, server.sent.stream().filter(one -> one.contains("RL.RELEASE")).count());

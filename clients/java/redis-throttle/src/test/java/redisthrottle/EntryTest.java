@@ -31,8 +31,8 @@ class EntryTest {
   private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
   private static final Rule JOBS = Rule.lease("jobs", 3, Duration.ofMinutes(1));
 
-  private static MemoryServer memory(Function<List<String>, CompletionStage<Object>> answer) {
-    return new MemoryServer(List.of(), (node, words) -> answer.apply(words));
+  private static MemoryServer memory(Function<List<String>, CompletionStage<Object>> handler) {
+    return new MemoryServer(List.of(), (node, words) -> handler.apply(words));
   }
 
   private static LimiterBuilder builder(Connector connector) {

@@ -43,11 +43,11 @@ public final class EventCases {
     List<Map<String, Object>> found = new ArrayList<>();
     limiter.onDecision(event -> found.add(fields(event)));
     return wanted -> {
-      JsonNode shown = SharedCases.JSON.valueToTree(found);
+      JsonNode actual = SharedCases.JSON.valueToTree(found);
       // A number is equal whatever its type is.
       boolean isEqual =
-          wanted.get("events").equals((a, b) -> a.asText().compareTo(b.asText()), shown);
-      assertTrue(isEqual, () -> "events " + shown + " not " + wanted.get("events"));
+          wanted.get("events").equals((a, b) -> a.asText().compareTo(b.asText()), actual);
+      assertTrue(isEqual, () -> "events " + actual + " not " + wanted.get("events"));
       TimelineRunner.compareCounters(limiter.counters(), wanted.path("counters"));
     };
   }
@@ -75,9 +75,9 @@ public final class EventCases {
     }
     if (event.error() instanceof CommandRejectedException rejected) {
       fields.put("error", rejected.kind());
-    } else if (event.error() instanceof UnavailableException away) {
+    } else if (event.error() instanceof UnavailableException unavailable) {
       fields.put("error", "unavailable");
-      fields.put("reason", away.reason().word());
+      fields.put("reason", unavailable.reason().word());
     }
     return fields;
   }

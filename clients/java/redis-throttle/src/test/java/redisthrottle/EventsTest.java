@@ -97,10 +97,10 @@ class EventsTest {
     Logger logger = Logger.getLogger("redisthrottle");
     logger.addHandler(blocking);
     try (Limiter limiter = Limiter.builder(server).build()) {
-      server.answers = (node, words) -> MemoryServer.error("OOM of a test");
+      server.handler = (node, words) -> MemoryServer.error("OOM of a test");
       assertEquals(Reason.SERVER, limiter.check(API.of("a")).reason());
       EventsTest.await(blocked);
-      server.answers = (node, words) -> reply(ALLOWED);
+      server.handler = (node, words) -> reply(ALLOWED);
       assertEquals(Source.SERVER, limiter.check(API.of("a")).source());
     } finally {
       release.countDown();
@@ -114,7 +114,7 @@ class EventsTest {
     LimiterBuilder builder = Limiter.builder(server).onDecision(events::add);
     Limiter limiter = builder.timeout(Duration.ofMillis(50)).build();
     limiter.lease(JOBS.of("a"));
-    server.answers = (node, words) -> new CompletableFuture<>();
+    server.handler = (node, words) -> new CompletableFuture<>();
     limiter.close();
     assertEquals(1, limiter.counters().unsettled());
     assertEquals(2, events.size(), events.toString());

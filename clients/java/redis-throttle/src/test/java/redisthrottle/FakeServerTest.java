@@ -40,7 +40,7 @@ class FakeServerTest {
   }
 
   @Test
-  void logs_decisions_without_an_answer_once_a_second() {
+  void logs_decisions_without_the_server_once_per_second() {
     FakeServer server = new FakeServer();
     server.goAway();
     String line = "redis-throttle: %d calls decided without the server: connection";
@@ -102,7 +102,7 @@ class FakeServerTest {
   }
 
   @Test
-  void answers_what_it_does_not_decide_by_the_script() {
+  void replies_by_the_script_to_commands_that_it_does_not_decide() {
     FakeServer server = new FakeServer();
     try (Limiter limiter = server.limiter().build()) {
       server.script(List.of(1, 1, 0, 0, 60_000), 1, 1, new ServerErrorException("OOM", null));

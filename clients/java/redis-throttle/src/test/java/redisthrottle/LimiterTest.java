@@ -23,14 +23,14 @@ import java.util.function.Function;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Runs calls, mistakes, odd replies and closing, over a connection in memory. */
+/** Runs calls, invalid arguments, odd replies and closing, over a connection in memory. */
 @Timeout(30)
 class LimiterTest {
   private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
   private static final Rule JOBS = Rule.lease("jobs", 3, Duration.ofMinutes(1));
 
-  private static MemoryServer memory(Function<List<String>, CompletionStage<Object>> answer) {
-    return new MemoryServer(List.of(), (node, words) -> answer.apply(words));
+  private static MemoryServer memory(Function<List<String>, CompletionStage<Object>> handler) {
+    return new MemoryServer(List.of(), (node, words) -> handler.apply(words));
   }
 
   private static LimiterBuilder builder(Connector connector) {
@@ -38,7 +38,7 @@ class LimiterTest {
   }
 
   @Test
-  void checks_each_of_thousands_without_an_answer() {
+  void checks_each_of_thousands_without_a_reply() {
     FakeServer server = new FakeServer();
     server.goAway();
     Item last = Rule.gcra("last", 1, 1, Duration.ofMinutes(1)).onError(OnError.DENY).of("ada");
@@ -74,7 +74,7 @@ class LimiterTest {
       CompletableFuture<Backend> ready = limiter.readyAsync().toCompletableFuture();
       CompletableFuture<Backend> late = limiter.readyAsync().toCompletableFuture();
       clock.runUntil((endsMs - 200) * 1_000_000);
-      memory.answers =
+      memory.handler =
           (node, words) -> memory.sent.size() == 1 ? reply(ALLOWED) : new CompletableFuture<>();
       dial.complete(null);
       assertEquals(Backend.MODULE, ready.getNow(null));
@@ -133,12 +133,12 @@ class LimiterTest {
     MemoryServer memory = memory(words -> reply(null));
     try (Limiter limiter = builder(memory).build()) {
       for (Object one : odd) {
-        memory.answers = (node, words) -> reply(one);
+        memory.handler = (node, words) -> reply(one);
         CommandRejectedException thrown =
             assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
         assertEquals("PROTOCOL", thrown.kind());
       }
-      memory.answers = (node, words) -> reply(List.of(1L, 10L, Long.MAX_VALUE, Long.MAX_VALUE, 0L));
+      memory.handler = (node, words) -> reply(List.of(1L, 10L, Long.MAX_VALUE, Long.MAX_VALUE, 0L));
       assertTrue(limiter.check(API.of("a")).never());
       assertEquals(odd.size(), limiter.counters().rejected());
     }
@@ -182,11 +182,11 @@ class LimiterTest {
     try (Limiter limiter = builder(memory).build()) {
       limiter.check(API.of("a"));
       memory.sent.clear();
-      memory.answers = (node, words) -> memory.sent.size() == 1 ? notSent() : reply(ALLOWED);
+      memory.handler = (node, words) -> memory.sent.size() == 1 ? notSent() : reply(ALLOWED);
       assertEquals(Source.SERVER, limiter.check(API.of("a")).source());
       assertEquals(2, memory.sent.size());
       memory.sent.clear();
-      memory.answers = (node, words) -> notSent();
+      memory.handler = (node, words) -> notSent();
       UnavailableException thrown =
           assertThrows(UnavailableException.class, () -> limiter.charge(API.of("a")));
       assertEquals(Reason.CONNECTION, thrown.reason());

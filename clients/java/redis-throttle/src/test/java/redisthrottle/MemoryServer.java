@@ -10,11 +10,11 @@ import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 
-/** A server, or the nodes of a cluster, in memory: a function answers each command. */
+/** A server, or the nodes of a cluster, in memory: a function replies to each command. */
 final class MemoryServer implements Connector {
-  /** Answers a command. The node is "server" without a cluster. */
-  interface Answers {
-    CompletionStage<Object> answer(String node, List<String> words);
+  /** Replies to a command. The node is "server" without a cluster. */
+  interface Handler {
+    CompletionStage<Object> handle(String node, List<String> words);
   }
 
   static final List<Object> ALLOWED = List.of(1L, 10L, 9L, 0L, 6000L);
@@ -31,14 +31,14 @@ final class MemoryServer implements Connector {
   final Map<String, CompletableFuture<Void>> dialling = new ConcurrentHashMap<>();
 
   final Map<String, One> open = new ConcurrentHashMap<>();
-  volatile Answers answers;
+  volatile Handler handler;
 
   /** Called when a connection, or the connector, closes. */
   volatile Runnable onClose = () -> {};
 
-  MemoryServer(List<String> seeds, Answers answers) {
+  MemoryServer(List<String> seeds, Handler handler) {
     this.seeds = seeds;
-    this.answers = answers;
+    this.handler = handler;
   }
 
   static CompletionStage<Object> reply(Object value) {
@@ -90,7 +90,7 @@ final class MemoryServer implements Connector {
     @Override
     public CompletionStage<Object> send(List<String> words) {
       sent.add(name + " " + String.join(" ", words));
-      CompletableFuture<Object> reply = answers.answer(name, words).toCompletableFuture();
+      CompletableFuture<Object> reply = handler.handle(name, words).toCompletableFuture();
       pending.add(reply);
       return reply;
     }

@@ -44,7 +44,7 @@ public abstract class ResponseCases<R, B extends MiddlewareBuilder<R, B>> {
 
   /**
    * Serves an application, and requests it once with header fields: names and values in turn. The
-   * application calls {@link #served}, and answers with the status.
+   * application calls {@link #served}, and responds with the status.
    */
   protected abstract HttpResponse<String> request(
       B options, String degradedHeader, int status, String... fields) throws Exception;
@@ -79,10 +79,10 @@ public abstract class ResponseCases<R, B extends MiddlewareBuilder<R, B>> {
     JsonNode one = SharedCases.JSON.readTree(given.toString().replace(PEER, "127.0.0.1"));
     JsonNode input = one.get("input");
     JsonNode expected = one.get("expect");
-    Queue<JsonNode> answers = new ConcurrentLinkedQueue<>();
-    input.path("servers").forEach(answers::add);
+    Queue<JsonNode> replies = new ConcurrentLinkedQueue<>();
+    input.path("servers").forEach(replies::add);
     if (input.has("server")) {
-      answers.add(input.get("server"));
+      replies.add(input.get("server"));
     }
     CountDownLatch sent = new CountDownLatch(expected.get("sent").size());
     MemoryServer server =
@@ -90,7 +90,7 @@ public abstract class ResponseCases<R, B extends MiddlewareBuilder<R, B>> {
             List.of(),
             (node, words) -> {
               sent.countDown();
-              return answer(answers.poll());
+              return replyOf(replies.poll());
             });
     application = null;
     HttpResponse<String> response;
@@ -115,9 +115,9 @@ public abstract class ResponseCases<R, B extends MiddlewareBuilder<R, B>> {
     compareSent(expected.get("sent"), List.copyOf(server.sent));
   }
 
-  private static CompletionStage<Object> answer(JsonNode given) {
+  private static CompletionStage<Object> replyOf(JsonNode given) {
     if (given == null) {
-      return MemoryServer.error("ERR a command that the case does not answer");
+      return MemoryServer.error("ERR a command without a reply in the case");
     }
     return given.has("error")
         ? MemoryServer.error(given.get("error").asText())

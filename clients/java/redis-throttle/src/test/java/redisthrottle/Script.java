@@ -12,9 +12,9 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 
-/** A server that answers each command with the next item of its script. */
+/** A server that replies to each command with the next item of its script. */
 final class Script implements Connector {
-  /** The clock of the answers that come later. */
+  /** The clock of the replies that come later. */
   final Clock clock;
 
   private final Deque<JsonNode> items = new ArrayDeque<>();
@@ -24,7 +24,7 @@ final class Script implements Connector {
   /** The commands that arrived. */
   final List<String> sent = new ArrayList<>();
 
-  /** The commands without an answer. */
+  /** The commands without a reply. */
   final List<String> unexpected = new ArrayList<>();
 
   /** The nodes of a cluster by key; empty for a single server. */
@@ -45,11 +45,11 @@ final class Script implements Connector {
     this.clock = clock.view();
   }
 
-  void add(List<JsonNode> answers, String key) {
+  void add(List<JsonNode> replies, String key) {
     if (key == null) {
-      items.addAll(answers);
+      items.addAll(replies);
     } else {
-      byKey.computeIfAbsent(key, one -> new ArrayDeque<>()).addAll(answers);
+      byKey.computeIfAbsent(key, one -> new ArrayDeque<>()).addAll(replies);
     }
   }
 
@@ -137,8 +137,8 @@ final class Script implements Connector {
     List.copyOf(open).forEach(ScriptedConnection::close);
   }
 
-  /** Records a command and returns the item that answers it. */
-  private JsonNode answer(ScriptedConnection connection, List<String> words) {
+  /** Records a command and returns the item of its reply. */
+  private JsonNode nextItem(ScriptedConnection connection, List<String> words) {
     if (isOver) {
       return SharedCases.JSON.createObjectNode().put("error", "ERR the timeline is over");
     }
@@ -171,12 +171,12 @@ final class Script implements Connector {
       this.node = node;
     }
 
-    /** A command that waits for its answer. Answers leave in the order of the commands. */
+    /** A command that waits for its reply. Replies leave in the order of the commands. */
     private final class Turn {
       final CompletableFuture<Object> result = new CompletableFuture<>();
       JsonNode reply;
 
-      void answer(JsonNode given) {
+      void replyWith(JsonNode given) {
         reply = given;
         while (!turns.isEmpty() && turns.peek().reply != null) {
           turns.poll().complete();
@@ -206,10 +206,10 @@ final class Script implements Connector {
         return;
       }
       if (words.get(0).equals("CLUSTER")) {
-        turn.answer(slots());
+        turn.replyWith(slots());
         return;
       }
-      JsonNode item = Script.this.answer(this, words);
+      JsonNode item = Script.this.nextItem(this, words);
       if (is(item, "silent")) {
         return;
       }
@@ -217,9 +217,9 @@ final class Script implements Connector {
         close();
       } else if (item.has("delay_ms")) {
         long nanos = item.get("delay_ms").asLong() * 1_000_000;
-        clock.after(nanos, () -> turn.answer(item.get("reply")));
+        clock.after(nanos, () -> turn.replyWith(item.get("reply")));
       } else {
-        turn.answer(item);
+        turn.replyWith(item);
       }
     }
 

@@ -19,7 +19,7 @@ class SlotsTest {
 
   private final ManualClock clock = new ManualClock();
 
-  /** Answers all commands but those of one name. */
+  /** Returns a server that replies to all commands but those of one name. */
   private MemoryServer silentTo(String command) {
     return new MemoryServer(
         List.of(),
@@ -37,7 +37,7 @@ class SlotsTest {
   }
 
   private Limiter limiter(MemoryServer server) {
-    // An unanswered command is no silence yet.
+    // A command without a reply is no silence yet.
     LimiterBuilder options = new LimiterBuilder(server, clock::view, Runnable::run);
     return options.timeout(Duration.ofHours(1)).build();
   }

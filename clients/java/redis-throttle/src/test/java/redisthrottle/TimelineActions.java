@@ -66,8 +66,8 @@ final class TimelineActions {
         }
         default -> {}
       }
-      if (name.equals("reason") && error instanceof UnavailableException away) {
-        return away.reason().word();
+      if (name.equals("reason") && error instanceof UnavailableException unavailable) {
+        return unavailable.reason().word();
       }
       if (error != null && !(error instanceof DeniedException)) {
         throw new AssertionError("an unexpected error", error);
@@ -109,7 +109,7 @@ final class TimelineActions {
     return NAMES.stream().filter(one::has).findFirst().orElse("");
   }
 
-  /** Returns the key or the id of a call: its own answers are for the commands with it. */
+  /** Returns the key or the id of a call: its own replies are for the commands with it. */
   static String keyOf(JsonNode one) {
     String name = actionOf(one);
     if (name.equals("admit")) {

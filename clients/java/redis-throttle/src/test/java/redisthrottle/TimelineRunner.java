@@ -39,7 +39,7 @@ final class TimelineRunner implements Executable {
         .properties()
         .forEach(one -> SharedCases.set(builder, one.getKey(), one.getValue()));
     setNodes(timeline.path("nodes"));
-    // The first dial, which building the limiter begins, gets the answers of the first step.
+    // The first dial, which building the limiter begins, gets the replies of the first step.
     script.hold();
     this.limiter = builder.build();
     this.actions = new TimelineActions(limiter, script, rules, clock);
@@ -62,7 +62,7 @@ final class TimelineRunner implements Executable {
       timeline.get("steps").forEach(this::step);
       List<JsonNode> left =
           script.left().stream().filter(item -> !item.asText().equals("refuse")).toList();
-      assertEquals(List.of(), left, "answers are left");
+      assertEquals(List.of(), left, "replies are left");
     } finally {
       script.isOver = true;
       actions.cancelAll();
@@ -86,7 +86,7 @@ final class TimelineRunner implements Executable {
     assertTrue(result.isDone(), "an action does not end");
   }
 
-  private static List<JsonNode> answers(JsonNode of) {
+  private static List<JsonNode> repliesOf(JsonNode of) {
     List<JsonNode> all = new ArrayList<>();
     if (of.has("server")) {
       all.add(of.get("server"));
@@ -100,11 +100,11 @@ final class TimelineRunner implements Executable {
     long at = step.path("at").asLong() * 1_000_000;
     assertTrue(clock.nanos() <= at, "the step at " + step.get("at") + " begins late");
     clock.runUntil(Math.max(0, at - 1));
-    script.add(answers(step), null);
+    script.add(repliesOf(step), null);
     List<JsonNode> calls = calls(step);
     for (JsonNode one : calls) {
       if (one != step) {
-        script.add(answers(one), TimelineActions.keyOf(one));
+        script.add(repliesOf(one), TimelineActions.keyOf(one));
       }
     }
     clock.runUntil(at);
@@ -115,7 +115,7 @@ final class TimelineRunner implements Executable {
       clock.pause(step.get("pause").asLong() * 1_000_000, script.clock);
     }
     List<TimelineActions.Outcome> outcomes = outcomes(step, calls);
-    assertEquals(List.of(), script.unexpected, "commands without an answer at " + step.get("at"));
+    assertEquals(List.of(), script.unexpected, "commands without a reply at " + step.get("at"));
     int dials = script.dials - dialled;
     dialled = script.dials;
     compareStep(step, outcomes, dials);
@@ -215,16 +215,16 @@ final class TimelineRunner implements Executable {
   private static void compareSent(JsonNode step, List<String> sent, JsonNode wanted) {
     List<String> beginnings = new ArrayList<>();
     wanted.forEach(one -> beginnings.add(one.asText()));
-    List<String> shown = new ArrayList<>(sent);
+    List<String> actual = new ArrayList<>(sent);
     if (step.has("calls")) {
       beginnings.sort(null);
-      shown.sort(null);
+      actual.sort(null);
     }
-    boolean isEqual = shown.size() == beginnings.size();
-    for (int at = 0; isEqual && at < shown.size(); at++) {
-      isEqual = shown.get(at).startsWith(beginnings.get(at));
+    boolean isEqual = actual.size() == beginnings.size();
+    for (int at = 0; isEqual && at < actual.size(); at++) {
+      isEqual = actual.get(at).startsWith(beginnings.get(at));
     }
-    assertTrue(isEqual, () -> "sent at " + step.get("at") + ": " + shown + " not " + beginnings);
+    assertTrue(isEqual, () -> "sent at " + step.get("at") + ": " + actual + " not " + beginnings);
   }
 
   private static void compare(
@@ -236,8 +236,8 @@ final class TimelineRunner implements Executable {
             List<Decision> rows = outcome.decision().rows();
             assertEquals(wanted.size(), rows.size(), "the number of rows");
             for (int at = 0; at < rows.size(); at++) {
-              JsonNode shown = CasesTest.shown(rows.get(at), wanted.get(at));
-              assertEquals(wanted.get(at).toString(), shown.toString(), "row " + at);
+              JsonNode actual = CasesTest.fieldsOf(rows.get(at), wanted.get(at));
+              assertEquals(wanted.get(at).toString(), actual.toString(), "row " + at);
             }
             return;
           }

@@ -148,15 +148,15 @@ class PagesTest {
     Path source = classes.resolve(program.name() + ".java");
     Files.writeString(source, text);
     JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
-    StringWriter mistakes = new StringWriter();
+    StringWriter diagnostics = new StringWriter();
     List<String> options =
         List.of("-d", classes.toString(), "-Xlint:all,-processing", "-Werror", "--release", "17");
     List<String> path = List.of("-cp", System.getProperty("java.class.path"));
     try (var files = compiler.getStandardFileManager(null, null, null)) {
       List<String> all = Stream.concat(options.stream(), path.stream()).toList();
       var sources = files.getJavaFileObjects(source);
-      boolean isCompiled = compiler.getTask(mistakes, files, null, all, null, sources).call();
-      assertTrue(isCompiled, program.place() + "\n" + mistakes);
+      boolean isCompiled = compiler.getTask(diagnostics, files, null, all, null, sources).call();
+      assertTrue(isCompiled, program.place() + "\n" + diagnostics);
     }
   }
 

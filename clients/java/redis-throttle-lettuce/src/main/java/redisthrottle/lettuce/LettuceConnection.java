@@ -67,7 +67,7 @@ final class LettuceConnection implements Connection {
     if (waiting.getAndIncrement() == 0) {
       schedule();
     }
-    return command.answer;
+    return command.reply;
   }
 
   private void schedule() {
@@ -135,7 +135,7 @@ final class LettuceConnection implements Connection {
 
   /** A command that the driver ends once it has the reply. */
   private static final class Sent extends Command<String, String, @Nullable Object> {
-    final CompletableFuture<@Nullable Object> answer = new CompletableFuture<>();
+    final CompletableFuture<@Nullable Object> reply = new CompletableFuture<>();
 
     Sent(Keyword keyword, CommandArgs<String, String> args) {
       super(keyword, new ReplyOutput(), args);
@@ -145,22 +145,22 @@ final class LettuceConnection implements Connection {
     public void complete() {
       super.complete();
       if (output.hasError()) {
-        answer.completeExceptionally(new ServerErrorException(output.getError(), null));
+        reply.completeExceptionally(new ServerErrorException(output.getError(), null));
       } else {
-        answer.complete(output.get());
+        reply.complete(output.get());
       }
     }
 
     @Override
     public boolean completeExceptionally(Throwable error) {
       super.completeExceptionally(error);
-      return answer.completeExceptionally(known(error));
+      return reply.completeExceptionally(known(error));
     }
 
     @Override
     public void cancel() {
       super.cancel();
-      answer.completeExceptionally(new CancellationException("the driver gave the command up"));
+      reply.completeExceptionally(new CancellationException("the driver gave the command up"));
     }
   }
 

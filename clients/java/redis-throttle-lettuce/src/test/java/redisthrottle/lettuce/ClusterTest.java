@@ -106,7 +106,7 @@ class ClusterTest {
       to.send("CLUSTER", "SETSLOT", number, "IMPORTING", source);
       from.send("CLUSTER", "SETSLOT", number, "MIGRATING", target);
       from.send("MIGRATE", "127.0.0.1", Integer.toString(to.port), key, "0", "5000");
-      // The key is on the new node, and the slot still on the old one: it answers ASK.
+      // The key is on the new node, and the slot still on the old one: it replies with ASK.
       assertEquals(998, limiter.check(API.of("moving")).remaining());
       to.send("CLUSTER", "SETSLOT", number, "NODE", target);
       from.send("CLUSTER", "SETSLOT", number, "NODE", target);
@@ -143,7 +143,7 @@ class ClusterTest {
    * breaker for the whole test.
    */
   private static Limiter impatient(RedisClusterClient client, List<String> subjects) {
-    List<Limiter> made = new ArrayList<>();
+    List<Limiter> found = new ArrayList<>();
     Server.await(
         "decisions in time",
         () -> {
@@ -158,9 +158,9 @@ class ClusterTest {
               return false;
             }
           }
-          return made.add(limiter);
+          return found.add(limiter);
         });
-    return made.get(0);
+    return found.get(0);
   }
 
   /** Returns a subject whose slot is on a node. */
@@ -186,7 +186,7 @@ class ClusterTest {
   }
 
   @Test
-  void asks_a_sentinel_for_the_primary(@TempDir Path folder) throws IOException {
+  void queries_a_sentinel_for_the_primary(@TempDir Path folder) throws IOException {
     try (Server primary = Server.withModule();
         Server replica = Server.withModule()) {
       replica.send("REPLICAOF", "127.0.0.1", Integer.toString(primary.port));

@@ -58,7 +58,7 @@ class PressureTest {
   void reads_what_has_arrived_though_the_thread_of_the_driver_was_busy() throws Exception {
     LettuceConnector connector = LettuceConnector.of(Server.CLIENT, server.uri());
     Connection connection = connector.connect(null, PATIENT).toCompletableFuture().join();
-    CompletableFuture<Object> answer =
+    CompletableFuture<Object> reply =
         connection.send(List.of("BLPOP", "queue", "0")).toCompletableFuture();
     CountDownLatch isBusy = new CountDownLatch(1);
     CountDownLatch ends = new CountDownLatch(1);
@@ -70,13 +70,13 @@ class PressureTest {
     CompletableFuture<Boolean> wasRead = new CompletableFuture<>();
     try (Socket other = new Socket("127.0.0.1", server.port)) {
       assertTrue(isBusy.await(PATIENT.toSeconds(), TimeUnit.SECONDS));
-      connection.whenRead(() -> wasRead.complete(answer.isDone()));
-      long asked = System.nanoTime();
-      // Each is answered after the blocked command.
+      connection.whenRead(() -> wasRead.complete(reply.isDone()));
+      long sentAt = System.nanoTime();
+      // The reply to each follows that to the blocked command.
       for (String line = "RPUSH queue a\r\n"; line != null; ) {
         other.getOutputStream().write(line.getBytes(StandardCharsets.US_ASCII));
         assertTrue(other.getInputStream().read(new byte[64]) > 0);
-        boolean isLate = System.nanoTime() - asked > 5_000_000;
+        boolean isLate = System.nanoTime() - sentAt > 5_000_000;
         line = isLate && line.startsWith("PING") ? null : "PING\r\n";
       }
     } finally {
@@ -99,7 +99,7 @@ class PressureTest {
       assertTrue(allowed >= 1000, allowed + " calls were allowed");
       assertTrue(allowed <= 1010 + refillPerSecond * seconds, allowed + " calls were allowed");
       long degraded = limiter.counters().degraded();
-      assertTrue(degraded <= CALLS / 100, degraded + " calls had no answer");
+      assertTrue(degraded <= CALLS / 100, degraded + " calls had no reply");
     }
   }
 

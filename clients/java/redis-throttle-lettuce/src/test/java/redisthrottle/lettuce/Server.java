@@ -93,7 +93,7 @@ public final class Server implements AutoCloseable {
         new ProcessBuilder(words).redirectOutput(folder.resolve("log").toFile()).start();
     Server server = new Server(port, process, folder);
     try {
-      await("the server answers", () -> answers(port));
+      await("the server replies", () -> replies(port));
     } catch (AssertionError e) {
       server.close();
       throw e;
@@ -112,8 +112,8 @@ public final class Server implements AutoCloseable {
     }
   }
 
-  /** Returns true if a server answers a PING, also if it wants a login first. */
-  private static boolean answers(int port) {
+  /** Returns true if a server replies to a PING, even if it requires a login first. */
+  private static boolean replies(int port) {
     try (Socket socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
       socket.setSoTimeout(1000);
       socket.getOutputStream().write("PING\r\n".getBytes(StandardCharsets.US_ASCII));

@@ -20,30 +20,30 @@ final class MarkedRequest extends HttpServletRequestWrapper {
   }
 
   @Override
-  public @Nullable String getHeader(String asked) {
-    return name.equalsIgnoreCase(asked) ? value : super.getHeader(asked);
+  public @Nullable String getHeader(String header) {
+    return name.equalsIgnoreCase(header) ? value : super.getHeader(header);
   }
 
   @Override
-  public Enumeration<String> getHeaders(String asked) {
-    if (!name.equalsIgnoreCase(asked)) {
-      return super.getHeaders(asked);
+  public Enumeration<String> getHeaders(String header) {
+    if (!name.equalsIgnoreCase(header)) {
+      return super.getHeaders(header);
     }
     return Collections.enumeration(value == null ? List.of() : List.of(value));
   }
 
   @Override
-  public int getIntHeader(String asked) {
-    if (!name.equalsIgnoreCase(asked)) {
-      return super.getIntHeader(asked);
+  public int getIntHeader(String header) {
+    if (!name.equalsIgnoreCase(header)) {
+      return super.getIntHeader(header);
     }
     return value == null ? -1 : Integer.parseInt(value);
   }
 
   @Override
-  public long getDateHeader(String asked) {
-    if (!name.equalsIgnoreCase(asked)) {
-      return super.getDateHeader(asked);
+  public long getDateHeader(String header) {
+    if (!name.equalsIgnoreCase(header)) {
+      return super.getDateHeader(header);
     }
     if (value == null) {
       return -1;

@@ -5,10 +5,13 @@ import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import redisthrottle.Decision;
 
-/** A function that answers denied requests. */
+/** A function that responds to denied requests. */
 @FunctionalInterface
 public interface OnDenied {
-  /** Answers. The fields of the decision and {@code Cache-Control} are set; the status is not. */
+  /**
+   * Responds to a request. The fields of the decision and {@code Cache-Control} are set; the status
+   * is not.
+   */
   void answer(HttpServletRequest request, HttpServletResponse response, Decision decision)
       throws IOException;
 }

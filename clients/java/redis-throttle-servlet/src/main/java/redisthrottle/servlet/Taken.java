@@ -106,7 +106,7 @@ final class Taken implements AsyncListener {
 
   @Override
   public void onTimeout(AsyncEvent event) {
-    // The application or the container answers, and then the request is complete.
+    // The application or the container responds, and then the request is complete.
   }
 
   @Override

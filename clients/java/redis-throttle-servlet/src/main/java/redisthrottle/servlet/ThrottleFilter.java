@@ -30,9 +30,10 @@ import redisthrottle.middleware.NoSubjectException;
 import redisthrottle.middleware.RequestLimits;
 
 /**
- * A filter that limits requests. A request over the limit is answered 429, with {@code Retry-After}
- * and a body of {@code application/problem+json}. So is a {@link DeniedException} that the
- * application throws before the response is committed.
+ * A filter that limits requests. A request over the limit gets a response of status 429, with
+ * {@code Retry-After} and a body of {@code application/problem+json}. The filter responds in the
+ * same way to a {@link DeniedException} that the application throws before the response is
+ * committed.
  *
  * <p>Leases are released when the response is complete: when the chain returns or throws, or, for
  * an asynchronous request, when it is completed, has timed out or failed. What a response took that
@@ -99,17 +100,17 @@ public final class ThrottleFilter implements Filter {
   @Override
   public void doFilter(ServletRequest request, ServletResponse response, FilterChain chain)
       throws IOException, ServletException {
-    if (!(request instanceof HttpServletRequest asked)
-        || !(response instanceof HttpServletResponse answer)) {
+    if (!(request instanceof HttpServletRequest httpRequest)
+        || !(response instanceof HttpServletResponse httpResponse)) {
       chain.doFilter(request, response);
     } else if (request.getDispatcherType() == DispatcherType.REQUEST) {
-      limit(asked, answer, chain);
+      limit(httpRequest, httpResponse, chain);
     } else {
-      run(told(watchedAgain(asked), null), answer, chain);
+      run(mark(watchedAgain(httpRequest), null), httpResponse, chain);
     }
   }
 
-  /** Runs the application, and answers a denial that it throws. */
+  /** Runs the application, and responds to a denial that it throws. */
   private void run(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
       throws IOException, ServletException {
     try {
@@ -164,7 +165,7 @@ public final class ThrottleFilter implements Filter {
       return;
     }
     if (taken == null) {
-      run(told(request, null), response, chain);
+      run(mark(request, null), response, chain);
     } else if (taken.decision().allowed()) {
       admit(taken, request, response, chain);
     } else {
@@ -180,7 +181,7 @@ public final class ThrottleFilter implements Filter {
       addFields(response, taken.decision());
       request.setAttribute(DECISION, taken.decision());
       request.setAttribute(takenName, taken);
-      run(told(watched(request, taken), taken.decision()), response, chain);
+      run(mark(watched(request, taken), taken.decision()), response, chain);
     } catch (Throwable e) {
       thrown = e;
       throw e;
@@ -219,7 +220,7 @@ public final class ThrottleFilter implements Filter {
     response.setStatus(problem.status());
     response.setContentType("application/problem+json");
     response.setHeader("Cache-Control", "no-store");
-    // The answer to HEAD has it, too.
+    // The response to HEAD has it, too.
     response.setContentLength(body.length);
     try {
       response.getOutputStream().write(body);
@@ -230,7 +231,7 @@ public final class ThrottleFilter implements Filter {
   }
 
   /** Returns the request for the application. Marks of other filters and dispatches stay. */
-  private HttpServletRequest told(HttpServletRequest request, @Nullable Decision decision) {
+  private HttpServletRequest mark(HttpServletRequest request, @Nullable Decision decision) {
     String name = limits.degradedHeader();
     if (name == null) {
       return request;

@@ -26,17 +26,17 @@ public final class ThrottleFilterBuilder
     return this;
   }
 
-  /** Sets the function that answers denied requests. The default is a problem+json body. */
+  /** Sets the function that responds to denied requests. The default is a problem+json body. */
   public ThrottleFilterBuilder onDenied(OnDenied onDenied) {
     this.onDenied = present("onDenied", onDenied);
     return this;
   }
 
   /**
-   * Sets the function that answers requests that could not be decided: the server rejected the
+   * Sets the function that responds to requests that could not be decided: the server rejected the
    * command, the limiter is closed, the thread was interrupted, or a function returned a wrong
-   * value. A server without an answer is no failure: the rule's {@code onError} decides. By default
-   * the failure is logged, and the answer has the status 500.
+   * value. A call without a reply is no failure: the rule's {@code onError} decides. By default the
+   * failure is logged, and the response has the status 500.
    */
   public ThrottleFilterBuilder onFailure(OnFailure onFailure) {
     this.onFailure = present("onFailure", onFailure);

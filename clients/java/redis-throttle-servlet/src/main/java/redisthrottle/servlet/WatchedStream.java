@@ -32,7 +32,7 @@ final class WatchedStream extends ServletInputStream {
   }
 
   private int read(Read read) throws IOException {
-    // Reading after the end is a mistake of the application.
+    // Reading after the end is an error of the application.
     return isClosed ? read.run() : read(read, taken);
   }
 

@@ -29,11 +29,11 @@ import redisthrottle.lettuce.Server;
 class AsyncTest extends WebTest {
   private final LinkedBlockingQueue<AsyncContext> started = new LinkedBlockingQueue<>();
 
-  /** A listener that answers a time-out or an error. */
-  private static final class Answering implements AsyncListener {
+  /** A listener that responds to a time-out or an error. */
+  private static final class Responding implements AsyncListener {
     private final int status;
 
-    Answering(int status) {
+    Responding(int status) {
       this.status = status;
     }
 
@@ -42,15 +42,15 @@ class AsyncTest extends WebTest {
 
     @Override
     public void onTimeout(AsyncEvent event) {
-      answer(event);
+      respond(event);
     }
 
     @Override
     public void onError(AsyncEvent event) {
-      answer(event);
+      respond(event);
     }
 
-    private void answer(AsyncEvent event) {
+    private void respond(AsyncEvent event) {
       ((HttpServletResponse) event.getAsyncContext().getResponse()).setStatus(status);
       event.getAsyncContext().complete();
     }
@@ -114,20 +114,20 @@ class AsyncTest extends WebTest {
   }
 
   @Test
-  void releases_the_lease_after_a_timeout_that_the_container_answers() throws Exception {
+  void releases_the_lease_after_the_container_responds_to_a_timeout() throws Exception {
     serve((request, response) -> request.startAsync().setTimeout(50), leasing().build());
     assertStatus(500, "/");
   }
 
   @Test
-  void releases_the_lease_after_a_timeout_that_the_application_answers() throws Exception {
+  void releases_the_lease_after_the_application_responds_to_a_timeout() throws Exception {
     Rule login = Rule.fixed(name("login"), 9, MINUTE).count(Count.FAILURES);
     serve(
         (request, response) -> {
           AsyncContext context = request.startAsync();
           context.setTimeout(50);
           int status = request.getRequestURI().equals("/fine") ? 200 : 503;
-          context.addListener(new Answering(status));
+          context.addListener(new Responding(status));
         },
         leasing().rule(login).build());
     assertStatus(200, "/fine");
@@ -180,8 +180,9 @@ class AsyncTest extends WebTest {
         leasing().rule(login).build());
     // Tomcat cuts the connection, and HttpClient would send the request again. Jetty waits.
     try (Socket socket = open("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")) {
-      String answer = new String(socket.getInputStream().readAllBytes(), StandardCharsets.US_ASCII);
-      assertTrue(answer.isEmpty() || answer.startsWith("HTTP/1.1 500"), answer);
+      String response =
+          new String(socket.getInputStream().readAllBytes(), StandardCharsets.US_ASCII);
+      assertTrue(response.isEmpty() || response.startsWith("HTTP/1.1 500"), response);
     }
     awaitFree();
     assertEquals(8, left(login, "a"));

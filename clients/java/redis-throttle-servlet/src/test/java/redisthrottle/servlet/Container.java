@@ -20,7 +20,7 @@ interface Container {
 
   /** The application of a test. */
   interface Application {
-    void answer(HttpServletRequest request, HttpServletResponse response)
+    void respond(HttpServletRequest request, HttpServletResponse response)
         throws IOException, ServletException;
   }
 
@@ -36,7 +36,7 @@ interface Container {
         : new TomcatContainer(servlet, filters, hasAsync);
   }
 
-  /** Runs the application. The answer to HEAD is that of HttpServlet. */
+  /** Runs the application. The response to HEAD is that of HttpServlet. */
   final class Adapter extends HttpServlet {
     private final transient Application application;
 
@@ -47,13 +47,13 @@ interface Container {
     @Override
     protected void doGet(HttpServletRequest request, HttpServletResponse response)
         throws IOException, ServletException {
-      application.answer(request, response);
+      application.respond(request, response);
     }
 
     @Override
     protected void doPost(HttpServletRequest request, HttpServletResponse response)
         throws IOException, ServletException {
-      application.answer(request, response);
+      application.respond(request, response);
     }
   }
 }

@@ -27,7 +27,7 @@ class DispatchTest extends WebTest {
   private final Rule day = Rule.fixed(name("day"), 9, MINUTE).count(Count.FAILURES);
   private final AtomicInteger runs = new AtomicInteger();
 
-  /** Answers with the values of the header by every method, as the application sees them. */
+  /** Responds with the values of the header by every method, as the application sees them. */
   private static void echo(HttpServletRequest request, HttpServletResponse response)
       throws IOException {
     String name = MARK.toLowerCase(Locale.ROOT);
@@ -77,8 +77,8 @@ class DispatchTest extends WebTest {
     serve(this::dispatch, leasing().rule(day).rule(failing).build());
     int taken = 0;
     for (String way : WAYS) {
-      HttpResponse<String> answer = send(request("/?to=" + way).header("X-Other", "kept"));
-      assertEquals(way.equals("error") ? 418 : 200, answer.statusCode(), way + answer.body());
+      HttpResponse<String> response = send(request("/?to=" + way).header("X-Other", "kept"));
+      assertEquals(way.equals("error") ? 418 : 200, response.statusCode(), way + response.body());
       awaitFree();
       taken++;
       assertEquals(9 - taken, left(failing, "a"), way);
@@ -99,8 +99,9 @@ class DispatchTest extends WebTest {
 
   @Test
   void marks_degraded_requests_in_every_dispatch() throws Exception {
-    try (Limiter away = away().build()) {
-      ThrottleFilter marking = ThrottleFilter.builder(away).rule(day).degradedHeader(MARK).build();
+    try (Limiter unreachable = unreachable().build()) {
+      ThrottleFilter marking =
+          ThrottleFilter.builder(unreachable).rule(day).degradedHeader(MARK).build();
       ThrottleFilter fine = ThrottleFilter.builder(limiter).rule(day).degradedHeader(MARK).build();
       for (List<Filter> filters :
           List.<List<Filter>>of(List.of(marking), List.of(marking, fine), List.of(fine, marking))) {
@@ -121,10 +122,10 @@ class DispatchTest extends WebTest {
   }
 
   private String marked(String path) throws Exception {
-    HttpResponse<String> answer =
+    HttpResponse<String> response =
         send(request(path).header(MARK, "7").header(MARK, "8").header("X-Other", "kept"));
-    assertTrue(List.of(200, 418).contains(answer.statusCode()), path + answer.body());
-    return answer.body();
+    assertTrue(List.of(200, 418).contains(response.statusCode()), path + response.body());
+    return response.body();
   }
 
   @Test

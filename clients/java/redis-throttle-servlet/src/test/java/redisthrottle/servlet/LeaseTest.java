@@ -54,7 +54,7 @@ class LeaseTest extends WebTest {
   }
 
   @Test
-  void answers_before_the_release_is_answered() throws Exception {
+  void responds_before_the_release_has_a_reply() throws Exception {
     try (Limiter waiting = limiterOf(redis.uri()).timeout(Duration.ofHours(1)).build()) {
       serve(
           (request, response) -> {
@@ -236,17 +236,17 @@ class LeaseTest extends WebTest {
         noting,
         leasing().onFailure((request, response, failure) -> seen.set(failure)).build());
     redis.send("CLIENT", "PAUSE", "20000", "WRITE");
-    Thread asking = new Thread(() -> assertAnswers("/"));
-    asking.start();
+    Thread caller = new Thread(() -> assertResponds("/"));
+    caller.start();
     Server.await("the call waits", () -> isWaiting(worker.get()));
     worker.get().interrupt();
-    asking.join();
+    caller.join();
     redis.send("CLIENT", "UNPAUSE");
     assertTrue(seen.get() instanceof CallInterruptedException, () -> "" + seen.get());
     assertEquals(0, runs.get());
   }
 
-  private void assertAnswers(String path) {
+  private void assertResponds(String path) {
     try {
       get(path);
     } catch (Exception e) {
@@ -275,7 +275,7 @@ class LeaseTest extends WebTest {
   }
 
   @Test
-  void answers_when_the_limiter_is_closed_during_the_request() throws Exception {
+  void responds_when_the_limiter_is_closed_during_the_request() throws Exception {
     Limiter closing = limiterOf(redis.uri()).build();
     Rule day = Rule.fixed(name("day"), 9, MINUTE).count(Count.when(status -> false));
     serve(
@@ -285,9 +285,9 @@ class LeaseTest extends WebTest {
           response.getWriter().write("ok");
         },
         ThrottleFilter.builder(closing).rule(jobs).rule(day).key(request -> "a").build());
-    HttpResponse<String> answer = get("/");
-    assertEquals(200, answer.statusCode());
-    assertEquals("ok", answer.body());
+    HttpResponse<String> response = get("/");
+    assertEquals(200, response.statusCode());
+    assertEquals("ok", response.body());
     assertStatus(500, "/");
     assertEquals(1, runs.get());
     // Closed, the limiter cannot release it.
@@ -295,11 +295,11 @@ class LeaseTest extends WebTest {
   }
 
   @Test
-  void runs_the_application_without_a_permit_when_the_server_is_away() throws Exception {
-    try (Limiter away = away().build()) {
+  void runs_the_application_without_a_permit_when_the_server_is_down() throws Exception {
+    try (Limiter unreachable = unreachable().build()) {
       serve(
           (request, response) -> runs.incrementAndGet(),
-          ThrottleFilter.builder(away).rule(jobs).key(request -> "a").build());
+          ThrottleFilter.builder(unreachable).rule(jobs).key(request -> "a").build());
       assertStatus(200, "/");
       assertStatus(200, "/");
       assertEquals(2, runs.get());

@@ -24,7 +24,7 @@ import redisthrottle.Rule;
 class SubjectsTest extends WebTest {
   private final Rule day = Rule.fixed(name("day"), 9, MINUTE);
 
-  private void answer(HttpServletRequest request, HttpServletResponse response) {}
+  private void respond(HttpServletRequest request, HttpServletResponse response) {}
 
   /** A request from a peer of a case. */
   private static final class From extends HttpServletRequestWrapper {
@@ -61,7 +61,7 @@ class SubjectsTest extends WebTest {
   @Test
   void reads_the_fields_of_a_proxy_in_their_order() throws Exception {
     serve(
-        this::answer,
+        this::respond,
         ThrottleFilter.builder(limiter)
             .rule(day)
             .trustedProxies(List.of("127.0.0.0/8", "10.0.0.0/8"))
@@ -69,8 +69,8 @@ class SubjectsTest extends WebTest {
     String head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nx-forwarded-for: 9.9.9.9\r\n";
     String two = "X-Forwarded-For: 192.0.2.7, 10.0.0.1\r\n\r\n";
     try (Socket socket = open(head + two)) {
-      byte[] answer = socket.getInputStream().readAllBytes();
-      assertTrue(new String(answer, StandardCharsets.ISO_8859_1).startsWith("HTTP/1.1 200"));
+      byte[] response = socket.getInputStream().readAllBytes();
+      assertTrue(new String(response, StandardCharsets.ISO_8859_1).startsWith("HTTP/1.1 200"));
     }
     assertEquals(8, left(day, "192.0.2.7"));
   }
@@ -86,20 +86,20 @@ class SubjectsTest extends WebTest {
   }
 
   @Test
-  void answers_400_without_a_subject() throws Exception {
+  void responds_with_400_without_a_subject() throws Exception {
     Rule second = Rule.fixed(name("second"), 9, MINUTE);
     serve(
-        this::answer,
+        this::respond,
         ThrottleFilter.builder(limiter)
             .rule(second, request -> "b")
             .rule(day, SubjectsTest::keyOf)
             .rule(jobs, request -> "a")
             .build());
     for (String path : List.of("/null", "/empty", "/half", "/throw")) {
-      HttpResponse<String> answer = get(path);
-      assertEquals(400, answer.statusCode(), path);
-      assertEquals("application/problem+json", field(answer, "Content-Type"));
-      assertEquals("no-store", field(answer, "Cache-Control"));
+      HttpResponse<String> response = get(path);
+      assertEquals(400, response.statusCode(), path);
+      assertEquals("application/problem+json", field(response, "Content-Type"));
+      assertEquals("no-store", field(response, "Cache-Control"));
       assertTrue(isFree());
     }
     assertEquals(9, left(second, "b"));
@@ -111,7 +111,7 @@ class SubjectsTest extends WebTest {
   @Test
   void joins_headers_to_one_subject() throws Exception {
     serve(
-        this::answer,
+        this::respond,
         ThrottleFilter.builder(limiter)
             .rule(day)
             .key(ThrottleFilter.keyOf("X-Tenant", "X-Api-Key"))
@@ -126,8 +126,8 @@ class SubjectsTest extends WebTest {
     // A byte is a character, in every container and language.
     String fields = "X-Tenant: \u00c3\u00a9\r\nX-Api-Key: c\r\n\r\n";
     try (Socket socket = open("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + fields)) {
-      byte[] answer = socket.getInputStream().readAllBytes();
-      assertTrue(new String(answer, StandardCharsets.ISO_8859_1).startsWith("HTTP/1.1 200"));
+      byte[] response = socket.getInputStream().readAllBytes();
+      assertTrue(new String(response, StandardCharsets.ISO_8859_1).startsWith("HTTP/1.1 200"));
     }
     assertEquals(8, left(day, "\u00c3\u00a9|c"));
     assertThrows(InvalidArgumentException.class, ThrottleFilter::keyOf);
@@ -138,7 +138,7 @@ class SubjectsTest extends WebTest {
   void limits_requests_without_a_subject_by_address() throws Exception {
     Rule anonymous = Rule.fixed(name("anonymous"), 9, MINUTE);
     serve(
-        this::answer,
+        this::respond,
         ThrottleFilter.builder(limiter)
             .rule(day, request -> "b")
             .rule(jobs, SubjectsTest::keyOf)
@@ -161,7 +161,7 @@ class SubjectsTest extends WebTest {
   void applies_the_rules_that_functions_return() throws Exception {
     Rule plan = Rule.fixed(name("plan"), 9, MINUTE);
     serve(
-        this::answer,
+        this::respond,
         ThrottleFilter.builder(limiter)
             .key(request -> "a")
             .ruleOf(request -> request.getParameter("day") == null ? null : day)
@@ -189,7 +189,7 @@ class SubjectsTest extends WebTest {
   @Test
   void takes_the_cost_of_a_request() throws Exception {
     serve(
-        this::answer,
+        this::respond,
         ThrottleFilter.builder(limiter)
             .rule(jobs)
             .rule(day)
@@ -212,7 +212,7 @@ class SubjectsTest extends WebTest {
   @Test
   void puts_the_tag_into_the_keys() throws Exception {
     serve(
-        this::answer,
+        this::respond,
         ThrottleFilter.builder(limiter)
             .rule(day)
             .rule(jobs)

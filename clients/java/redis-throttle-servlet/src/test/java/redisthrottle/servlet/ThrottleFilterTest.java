@@ -26,11 +26,12 @@ import redisthrottle.Limiter;
 import redisthrottle.OnError;
 import redisthrottle.Rule;
 
-/** Runs the filter's answers: fields, denials, failures. */
+/** Runs the filter's responses: fields, denials, failures. */
 class ThrottleFilterTest extends WebTest {
   private final AtomicInteger runs = new AtomicInteger();
 
-  private void answer(HttpServletRequest request, HttpServletResponse response) throws IOException {
+  private void respond(HttpServletRequest request, HttpServletResponse response)
+      throws IOException {
     runs.incrementAndGet();
   }
 
@@ -39,8 +40,8 @@ class ThrottleFilterTest extends WebTest {
   }
 
   @Test
-  void answers_head_with_the_length_of_the_problem() throws Exception {
-    serve(this::answer, limiting(limiter, Rule.fixed(name("day"), 1, MINUTE)).build());
+  void responds_to_head_with_the_length_of_the_problem() throws Exception {
+    serve(this::respond, limiting(limiter, Rule.fixed(name("day"), 1, MINUTE)).build());
     assertStatus(200, "/");
     HttpResponse<String> denied = get("/");
     HttpResponse<String> head =
@@ -52,10 +53,10 @@ class ThrottleFilterTest extends WebTest {
   }
 
   @Test
-  void answers_429_through_the_writer_of_an_outer_filter() throws Exception {
+  void responds_with_429_through_the_writer_of_an_outer_filter() throws Exception {
     Rule day = Rule.fixed(name("day"), 1, MINUTE);
     serve(
-        this::answer,
+        this::respond,
         (request, response, chain) -> {
           response.getWriter();
           chain.doFilter(request, response);
@@ -68,7 +69,7 @@ class ThrottleFilterTest extends WebTest {
   }
 
   @Test
-  void answers_a_denial_that_the_application_throws() throws Exception {
+  void responds_to_a_denial_that_the_application_throws() throws Exception {
     Rule day = Rule.fixed(name("day"), 9, MINUTE).count(Count.FAILURES);
     Rule few = Rule.fixed(name("few"), 1, MINUTE);
     AtomicInteger outcome = new AtomicInteger();
@@ -78,7 +79,7 @@ class ThrottleFilterTest extends WebTest {
           if (request.getRequestURI().equals("/committed")) {
             response.flushBuffer();
           }
-          response.getWriter().write("half of an answer");
+          response.getWriter().write("half of a response");
           try {
             limiter.admit(List.of(few.of("a").cost(2)));
           } catch (DeniedException e) {
@@ -119,12 +120,12 @@ class ThrottleFilterTest extends WebTest {
   void sends_the_fields_of_nested_filters() throws Exception {
     Rule outer = Rule.fixed(name("outer"), 9, MINUTE);
     Rule inner = Rule.fixed(name("inner"), 1, MINUTE);
-    serve(this::answer, limiting(limiter, outer).build(), limiting(limiter, inner).build());
+    serve(this::respond, limiting(limiter, outer).build(), limiting(limiter, inner).build());
     for (int status : List.of(200, 429)) {
-      HttpResponse<String> answer = get("/");
-      assertEquals(status, answer.statusCode());
+      HttpResponse<String> response = get("/");
+      assertEquals(status, response.statusCode());
       for (String name : List.of("RateLimit", "RateLimit-Policy")) {
-        String both = field(answer, name);
+        String both = field(response, name);
         assertTrue(both.indexOf(outer.name()) < both.indexOf(inner.name()), both);
         assertTrue(both.contains(outer.name()), both);
       }
@@ -184,13 +185,13 @@ class ThrottleFilterTest extends WebTest {
   }
 
   @Test
-  void answers_failures_500_or_as_the_program_wants() throws Exception {
+  void responds_to_failures_with_500_or_by_the_function_of_the_application() throws Exception {
     Rule day = Rule.fixed(name("day"), 9, MINUTE);
     ThrottleFilterBuilder options = limiting(limiter, day);
     options.cost(request -> thrownAt(request, "/cost") == null ? 1 : 0);
     options.skip(request -> thrownAt(request, "/skip") != null);
     options.tag(request -> thrownAt(request, "/tag"));
-    serve(this::answer, options.build());
+    serve(this::respond, options.build());
     for (String path : List.of("/cost", "/skip", "/tag")) {
       HttpResponse<String> failed = get(path);
       assertEquals(500, failed.statusCode(), path);
@@ -198,7 +199,7 @@ class ThrottleFilterTest extends WebTest {
     }
     container.stop();
     serve(
-        this::answer,
+        this::respond,
         options
             .onFailure(
                 (request, response, failure) -> {
@@ -223,9 +224,9 @@ class ThrottleFilterTest extends WebTest {
   }
 
   @Test
-  void answers_500_after_the_limiter_is_closed() throws Exception {
+  void responds_with_500_after_the_limiter_is_closed() throws Exception {
     Limiter closed = limiterOf(redis.uri()).build();
-    serve(this::answer, limiting(closed, jobs).build());
+    serve(this::respond, limiting(closed, jobs).build());
     assertStatus(200, "/");
     awaitFree();
     closed.close();
@@ -234,7 +235,7 @@ class ThrottleFilterTest extends WebTest {
   }
 
   @Test
-  void refuses_mistakes_when_it_is_built() {
+  void rejects_invalid_options_when_it_is_built() {
     Rule api = Rule.gcra("api", 1, 1, MINUTE);
     ThrottleFilterBuilder none = ThrottleFilter.builder(limiter);
     assertThrows(InvalidArgumentException.class, none::build);
@@ -244,7 +245,7 @@ class ThrottleFilterTest extends WebTest {
     List<HeaderStyle> unknown = Collections.singletonList(null);
     assertThrows(InvalidArgumentException.class, () -> none.headers(unknown));
     assertThrows(InvalidArgumentException.class, () -> jobs.count(Count.FAILURES));
-    try (Limiter local = away().onError(OnError.LOCAL).build()) {
+    try (Limiter local = unreachable().onError(OnError.LOCAL).build()) {
       ThrottleFilterBuilder options = ThrottleFilter.builder(local).rule(api);
       assertThrows(InvalidArgumentException.class, () -> options.rule(jobs));
       assertThrows(InvalidArgumentException.class, () -> options.anonymous(jobs));

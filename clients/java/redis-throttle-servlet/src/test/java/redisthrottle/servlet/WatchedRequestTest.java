@@ -22,7 +22,7 @@ import redisthrottle.Count;
 import redisthrottle.Rule;
 import redisthrottle.lettuce.Server;
 
-/** Runs requests whose clients cut the body, with handlers that answer this with a status. */
+/** Runs requests whose clients cut the body, with handlers that respond to this with a status. */
 class WatchedRequestTest extends WebTest {
   private static final int LIMIT = 100;
   private static final List<String> ENDS = List.of("half", "close", "reset");
@@ -38,8 +38,8 @@ class WatchedRequestTest extends WebTest {
     };
   }
 
-  /** Answers 400 if the body cannot be read. */
-  private void answer(HttpServletRequest request, HttpServletResponse response)
+  /** Responds with 400 if the body cannot be read. */
+  private void respond(HttpServletRequest request, HttpServletResponse response)
       throws IOException, ServletException {
     runs.incrementAndGet();
     try {
@@ -141,7 +141,7 @@ class WatchedRequestTest extends WebTest {
 
   @Test
   void counts_a_request_whose_body_its_client_cut() throws Exception {
-    serve(this::answer, leasing().rule(fine).build());
+    serve(this::respond, leasing().rule(fine).build());
     int cuts = 0;
     for (String path :
         List.of(
@@ -168,7 +168,7 @@ class WatchedRequestTest extends WebTest {
           }
           chain.doFilter(request, response);
         };
-    serve(this::answer, reading, leasing().rule(fine).build());
+    serve(this::respond, reading, leasing().rule(fine).build());
     cut("/map", "half");
     assertEquals(List.of(), List.copyOf(statuses));
     assertEquals(LIMIT - 1, left(fine, "a"));
@@ -176,7 +176,7 @@ class WatchedRequestTest extends WebTest {
 
   @Test
   void decides_by_the_head_if_the_client_cut_the_body_after_it() throws Exception {
-    serve(this::answer, leasing().rule(fine).build());
+    serve(this::respond, leasing().rule(fine).build());
     cut("/head", "half");
     assertEquals(List.of(200), List.copyOf(statuses));
     assertEquals(LIMIT - 1, left(fine, "a"));
@@ -184,7 +184,7 @@ class WatchedRequestTest extends WebTest {
 
   @Test
   void decides_by_the_status_if_the_whole_body_was_read() throws Exception {
-    serve(this::answer, leasing().rule(fine).build());
+    serve(this::respond, leasing().rule(fine).build());
     for (String path : List.of("/stream", "/reader", "/value")) {
       String head = head(path) + "Connection: close\r\nContent-Length: 3\r\n\r\n";
       try (Socket socket = open(head + "b=1")) {

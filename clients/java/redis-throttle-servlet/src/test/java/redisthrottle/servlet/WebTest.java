@@ -86,8 +86,8 @@ abstract class WebTest {
     return Limiter.builder(LettuceConnector.of(client, uri)).timeout(MINUTE);
   }
 
-  /** Returns the options of a limiter whose server is away. */
-  static LimiterBuilder away() {
+  /** Returns the options of a limiter whose server is unreachable. */
+  static LimiterBuilder unreachable() {
     return limiterOf(RedisURI.create("127.0.0.1", 1));
   }
 
@@ -117,14 +117,14 @@ abstract class WebTest {
     return send(request(path));
   }
 
-  /** Asserts the status of the answer at a path. */
+  /** Asserts the status of the response at a path. */
   void assertStatus(int status, String path) throws Exception {
-    HttpResponse<String> answer = get(path);
-    assertEquals(status, answer.statusCode(), answer.body());
+    HttpResponse<String> response = get(path);
+    assertEquals(status, response.statusCode(), response.body());
   }
 
-  static String field(HttpResponse<?> answer, String name) {
-    return String.join(" | ", answer.headers().allValues(name));
+  static String field(HttpResponse<?> response, String name) {
+    return String.join(" | ", response.headers().allValues(name));
   }
 
   /** Sends a request over a socket of its own. */

@@ -24,8 +24,8 @@ final class RoutesFilter extends OncePerRequestFilter implements Ordered {
   /**
    * Makes the filter.
    *
-   * @param otherwise the filter of other requests, which limits nothing: it answers denials that
-   *     the application throws, and removes a client's degraded header
+   * @param otherwise the filter of other requests, which limits nothing: it responds to denials
+   *     that the application throws, and removes a client's degraded header
    */
   RoutesFilter(RouteTable<ThrottleFilter> routes, ThrottleFilter otherwise, int order) {
     this.routes = routes;

@@ -24,8 +24,8 @@ final class RoutesWebFilter implements WebFilter, Ordered {
   /**
    * Makes the filter.
    *
-   * @param otherwise the filter of other requests, which limits nothing: it answers denials that
-   *     the application throws, and removes a client's degraded header
+   * @param otherwise the filter of other requests, which limits nothing: it responds to denials
+   *     that the application throws, and removes a client's degraded header
    * @param application the application whose requests are limited
    */
   RoutesWebFilter(
@@ -58,7 +58,7 @@ final class RoutesWebFilter implements WebFilter, Ordered {
   }
 
   /**
-   * Tells whether a request came to Actuator's own port. Its server is a child of the application
+   * Returns true if a request came to Actuator's own port. Its server is a child of the application
    * and so finds this filter, unlike that of a servlet application.
    */
   private boolean isOfManagement(ServerWebExchange exchange) {

@@ -11,7 +11,7 @@ import redisthrottle.Backend;
 import redisthrottle.Limiter;
 import redisthrottle.UnavailableException;
 
-/** Reports whether the server answers, within the deadline of a call. */
+/** Reports whether the server replies, within the deadline of a call. */
 final class ThrottleHealth implements HealthIndicator {
   private final Limiter limiter;
   private final Duration timeout;
@@ -20,7 +20,7 @@ final class ThrottleHealth implements HealthIndicator {
   /**
    * Makes the indicator.
    *
-   * @param failsClosed true if a rule denies calls without an answer: the application then is down.
+   * @param failsClosed true if a rule denies calls without a reply: the application then is down.
    *     Otherwise its state is unknown, which leaves it in service.
    */
   ThrottleHealth(Limiter limiter, Duration timeout, boolean failsClosed) {
@@ -35,27 +35,27 @@ final class ThrottleHealth implements HealthIndicator {
   }
 
   private Health.Builder check() {
-    CompletableFuture<Backend> answer = limiter.readyAsync().toCompletableFuture();
+    CompletableFuture<Backend> ready = limiter.readyAsync().toCompletableFuture();
     try {
-      Backend backend = answer.get(timeout.toNanos(), TimeUnit.NANOSECONDS);
+      Backend backend = ready.get(timeout.toNanos(), TimeUnit.NANOSECONDS);
       return Health.up().withDetail("backend", backend.word());
     } catch (ExecutionException e) {
       Throwable cause = e.getCause();
-      return away(
-          cause instanceof UnavailableException away
-              ? away.reason().word()
+      return notReady(
+          cause instanceof UnavailableException unavailable
+              ? unavailable.reason().word()
               : String.valueOf(cause.getMessage()));
     } catch (TimeoutException e) {
-      answer.cancel(true);
-      return away("timeout");
+      ready.cancel(true);
+      return notReady("timeout");
     } catch (InterruptedException e) {
-      answer.cancel(true);
+      ready.cancel(true);
       Thread.currentThread().interrupt();
-      return away("interrupted");
+      return notReady("interrupted");
     }
   }
 
-  private Health.Builder away(String reason) {
+  private Health.Builder notReady(String reason) {
     return (failsClosed ? Health.down() : Health.unknown()).withDetail("reason", reason);
   }
 }

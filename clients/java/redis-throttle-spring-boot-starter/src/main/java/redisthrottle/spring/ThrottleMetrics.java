@@ -24,8 +24,8 @@ import redisthrottle.Source;
  * redis_throttle_}.
  *
  * <p>Checks and leases are counted; charges, refunds and peeks only if the server rejects them. Of
- * several rules in one call, the deciding rule is counted. The names of at most 100 rules are
- * shown, the others together as {@code (other)}; keys and subjects never.
+ * several rules in one call, the deciding rule is counted. At most 100 rules have a name of their
+ * own; the others are counted together as {@code (other)}. Keys and subjects are never named.
  */
 public final class ThrottleMetrics implements MeterBinder {
   private static final int RULES_MAX = 100;
@@ -52,7 +52,7 @@ public final class ThrottleMetrics implements MeterBinder {
       limiter.onDecision(
           event -> {
             open.set(limiter.openBreakers());
-            meters.tell(event);
+            meters.record(event);
           });
     }
   }
@@ -98,8 +98,8 @@ public final class ThrottleMetrics implements MeterBinder {
       return open.stream().mapToInt(AtomicInteger::get).sum();
     }
 
-    void tell(Event event) {
-      String rule = shown(event.rule().name());
+    void record(Event event) {
+      String rule = labelOf(event.rule().name());
       Decision decision = event.decision();
       if (event.kind() == EventKind.REJECTED) {
         checks.withTags("rule", rule, "outcome", "rejected", "source", "server").increment();
@@ -124,7 +124,7 @@ public final class ThrottleMetrics implements MeterBinder {
       for (Decision row : rows) {
         if (row.source() == Source.SERVER && row.limit() > 0) {
           double left = (double) row.remaining() / row.limit();
-          ratio.record(shown(row.rule().name()), left);
+          ratio.record(labelOf(row.rule().name()), left);
         }
       }
     }
@@ -141,7 +141,7 @@ public final class ThrottleMetrics implements MeterBinder {
     }
 
     /** Returns the name of the rule, or that of the others if enough rules have been seen. */
-    private synchronized String shown(String rule) {
+    private synchronized String labelOf(String rule) {
       if (rules.contains(rule)) {
         return rule;
       }

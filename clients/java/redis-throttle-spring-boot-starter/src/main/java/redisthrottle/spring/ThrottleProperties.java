@@ -18,13 +18,13 @@ import redisthrottle.OnError;
  *     Boot's module for it is there.
  * @param urls Addresses of some nodes of a cluster.
  * @param timeout The most that a call takes in all, from 1ms to 1h. The default is 1s.
- * @param silence Time after which a server that says nothing does not answer. The default is 100ms,
- *     or the timeout if only that is set.
- * @param onError Decision on calls without an answer.
- * @param maxInFlight Maximum number of commands sent to a node and not answered.
+ * @param silence Time after which a server that sends nothing is unresponsive. The default is
+ *     100ms, or the timeout if only that is set.
+ * @param onError Decision on calls without a reply.
+ * @param maxInFlight Maximum number of commands sent to a node and without a reply.
  * @param maxWaiting Maximum number of calls in line for a node.
  * @param knownDenials Number of keys whose last denial is remembered.
- * @param logErrors Whether decisions without an answer are logged.
+ * @param logErrors Whether decisions without the server are logged.
  * @param breakerFailures Failures in a row after which the calls to a node pause.
  * @param breakerPause Length of the pause of the calls to a node.
  * @param denialCache Number of denials that this process keeps.
@@ -36,7 +36,7 @@ import redisthrottle.OnError;
  * @param hmacSecret Secret, at least 16 bytes, with which subjects are hashed in keys.
  * @param trustedProxies Addresses and networks of the proxies whose X-Forwarded-For is believed,
  *     such as 10.0.0.0/8; none if there is no proxy.
- * @param degradedHeader Request header that tells the application that on-error decided.
+ * @param degradedHeader Request header that reports to the application that on-error decided.
  * @param headers Forms of the response fields. An empty list leaves only Retry-After.
  * @param filterOrder Order of the filter. The default is before Spring Security's filter.
  * @param rules Rules by name. Each is also a bean, whose qualifier is the name.

@@ -15,7 +15,7 @@ import redisthrottle.Limiter;
 import redisthrottle.lettuce.LettuceConnector;
 import redisthrottle.lettuce.Server;
 
-/** Asks the health indicator. */
+/** Calls the health indicator. */
 class HealthTest {
   private static final Duration PATIENT = Duration.ofMinutes(1);
   private static Server redis;
@@ -35,7 +35,7 @@ class HealthTest {
   }
 
   @Test
-  void is_up_with_the_back_end_that_answers() {
+  void is_up_with_the_back_end_that_replies() {
     LettuceConnector connector = LettuceConnector.of(Server.CLIENT, redis.uri());
     try (Limiter limiter = Limiter.builder(connector).timeout(PATIENT).build()) {
       Health health = health(limiter, PATIENT, true);
@@ -45,7 +45,7 @@ class HealthTest {
   }
 
   @Test
-  void is_down_without_an_answer_only_if_a_rule_then_denies() {
+  void is_down_without_a_reply_only_if_a_rule_then_denies() {
     FakeServer server = new FakeServer();
     server.goAway();
     try (Limiter limiter = server.limiter().breaker(1, Duration.ofSeconds(1)).build()) {

@@ -37,7 +37,7 @@ final class Program implements AutoCloseable {
                 "spring.cloud.gateway.server.webflux.enabled=" + isReactive,
                 "spring.cloud.gateway.server.webflux.redis.enabled=" + isReactive,
                 "management.health.redis.enabled=false",
-                // A busy machine must not answer by on-error.
+                // On a busy machine, on-error must not decide.
                 "throttle.timeout=1m",
                 "throttle.url=" + server.uri().toURI())
             .run(arguments));

@@ -79,7 +79,7 @@ class ReactiveTest {
   }
 
   @Test
-  void answers_429_to_the_eleventh_request_with_six_lines() {
+  void responds_with_429_to_the_eleventh_request_with_six_lines() {
     try (Program program = start("--spring.config.location=classpath:six-lines.yaml")) {
       program.assertLimitedBySixLines();
       assertEquals(200, program.get("/other").statusCode());

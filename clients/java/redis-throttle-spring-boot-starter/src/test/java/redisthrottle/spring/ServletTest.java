@@ -120,7 +120,7 @@ class ServletTest {
       return login;
     }
 
-    /** A servlet beside that of Spring MVC, as those of SOAP are. */
+    /** A servlet next to that of Spring MVC, as those of SOAP are. */
     @Bean
     ServletRegistrationBean<HttpServlet> reports() {
       HttpServlet reports =
@@ -139,7 +139,7 @@ class ServletTest {
     }
   }
 
-  /** Answers errors, in a dispatch of their own. */
+  /** Responds to errors, in a dispatch of their own. */
   @RestController
   static class Errors implements ErrorController {
     @RequestMapping("/error")
@@ -165,7 +165,7 @@ class ServletTest {
   }
 
   @Test
-  void answers_429_to_the_eleventh_request_with_six_lines() {
+  void responds_with_429_to_the_eleventh_request_with_six_lines() {
     try (Program program = start("--spring.config.location=classpath:six-lines.yaml")) {
       String scraped = program.assertLimitedBySixLines();
       assertTrue(
@@ -277,7 +277,7 @@ class ServletTest {
   }
 
   @Test
-  void answers_a_denial_in_a_handler_without_a_route() {
+  void responds_to_a_denial_in_a_handler_without_a_route() {
     // None is a list of proxies, too.
     try (Program program = start("--throttle.prefix=handlers", "--throttle.trusted-proxies=none")) {
       assertEquals("once", program.get("/once").body());

@@ -48,11 +48,11 @@ final class DenialBodies implements WebFilter {
         .filter(exchange.mutate().response(response).build())
         .onErrorResume(
             UndecidedException.class,
-            error -> plain.isCommitted() ? Mono.error(error) : answer(plain, error))
+            error -> plain.isCommitted() ? Mono.error(error) : respond(plain, error))
         .contextWrite(context -> context.put(Left.class, left));
   }
 
-  private static Mono<Void> answer(ServerHttpResponse response, UndecidedException error) {
+  private static Mono<Void> respond(ServerHttpResponse response, UndecidedException error) {
     response.getHeaders().putAll(error.getHeaders());
     response.setStatusCode(error.getStatusCode());
     return write(response, error.problem(), error.getStatusCode());
@@ -71,7 +71,7 @@ final class DenialBodies implements WebFilter {
     byte[] body = problem.json().getBytes(StandardCharsets.UTF_8);
     HttpHeaders fields = response.getHeaders();
     fields.setContentType(MediaType.APPLICATION_PROBLEM_JSON);
-    // The answer to HEAD has it, too.
+    // The response to HEAD has it, too.
     fields.setContentLength(body.length);
     return response.writeWith(Mono.fromSupplier(() -> response.bufferFactory().wrap(body)));
   }

@@ -38,15 +38,15 @@ import redisthrottle.middleware.KeyParts;
  * <p>A response has the {@code RateLimit} fields, and a denial also {@code Retry-After} and a body
  * of {@code application/problem+json}. A denial that {@link OnError} decided is an {@link
  * UndecidedException} of status 503, one that a retry never changes of status 413, and a ban of
- * status 403. A limit of 0 denies each request without a call. A mistake in the configuration of a
- * route is an {@link InvalidArgumentException} when the route is built.
+ * status 403. A limit of 0 denies each request without a call. An invalid configuration of a route
+ * throws an {@link InvalidArgumentException} when the route is built.
  */
 public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateLimiter.Config> {
   private static final String PROPERTY = "throttle";
 
   private final Limiter limiter;
   private final Map<String, Rule> rules = new HashMap<>();
-  private final Map<String, Made> limits = new ConcurrentHashMap<>();
+  private final Map<String, RouteLimit> limits = new ConcurrentHashMap<>();
   private final Map<String, Config> configs =
       new ConcurrentHashMap<>() {
         @Override
@@ -56,8 +56,8 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
         }
       };
 
-  /** A limit, and the configuration that it was made from. */
-  private record Made(Config config, Limit limit) {}
+  /** A limit, and the configuration that it was built from. */
+  private record RouteLimit(Config config, Limit limit) {}
 
   /**
    * Creates a rate limiter.
@@ -103,12 +103,12 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
       event.getArgs().forEach(Config::check);
       super.onApplicationEvent(event);
     } catch (BindException e) {
-      throw mistake(e);
+      throw invalidArgument(e);
     }
   }
 
-  /** Returns the mistake of an argument that a setter refused, or that has another type. */
-  private static InvalidArgumentException mistake(BindException e) {
+  /** Returns the error of an argument that a setter refused, or that has another type. */
+  private static InvalidArgumentException invalidArgument(BindException e) {
     for (Throwable one = e.getCause(); one != null; one = one.getCause()) {
       if (one instanceof InvalidArgumentException known) {
         return known;
@@ -156,12 +156,12 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
 
   /** Returns the limit of a route. A refresh of the routes brings another configuration. */
   private Limit limitOf(String routeId, Config config) {
-    Made made = limits.get(routeId);
-    if (made == null || made.config != config) {
-      made = new Made(config, checked(config.limit(ruleOf(routeId, config))));
-      limits.put(routeId, made);
+    RouteLimit built = limits.get(routeId);
+    if (built == null || built.config != config) {
+      built = new RouteLimit(config, checked(config.limit(ruleOf(routeId, config))));
+      limits.put(routeId, built);
     }
-    return made.limit;
+    return built.limit;
   }
 
   private Rule ruleOf(String routeId, Config config) {
@@ -295,7 +295,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
       return this;
     }
 
-    /** Sets the decision on calls without an answer. The default is that of the limiter. */
+    /** Sets the decision on calls without a reply. The default is that of the limiter. */
     public Config setOnError(OnError onError) {
       this.onError = onError;
       return this;
@@ -328,7 +328,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
       return rule == null && (burst == null ? rate != null && rate == 0 : burst == 0);
     }
 
-    /** Returns the rule that the configuration makes; that of a limit of 0 is never asked. */
+    /** Returns the rule that the configuration makes; that of a limit of 0 is never checked. */
     Rule gcra(String routeId) {
       if (rate == null || rate < 0) {
         throw invalid("rate", "a number from 0, or a rate such as 10/minute");
@@ -343,8 +343,8 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
       Duration any = periodOfRate == null ? given : periodOfRate;
       String limitName = name == null ? routeId : name;
       long most = isZero() ? 1 : burst == null ? rate : burst;
-      Rule made = Rule.gcra(limitName, most, Math.max(1, rate), any);
-      return onError == null ? made : made.onError(onError);
+      Rule gcra = Rule.gcra(limitName, most, Math.max(1, rate), any);
+      return onError == null ? gcra : gcra.onError(onError);
     }
 
     /** Returns the limit of a route with a rule. */

@@ -7,7 +7,7 @@ import org.springframework.web.server.ResponseStatusException;
 import redisthrottle.Problem;
 
 /**
- * An answer other than 429: 503 if the server did not answer and the rule denies such calls, 413 if
+ * A response other than 429: 503 if the server did not reply and the rule denies such calls, 413 if
  * the call can never be allowed, 403 if the subject is banned, 400 for a request without a subject.
  * It has no subject and no key.
  */
@@ -27,7 +27,7 @@ public final class UndecidedException extends ResponseStatusException {
     return fields;
   }
 
-  /** Returns the body of the answer. */
+  /** Returns the body of the response. */
   public Problem problem() {
     return problem;
   }

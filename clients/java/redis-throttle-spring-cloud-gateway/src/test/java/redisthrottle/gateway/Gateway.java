@@ -77,10 +77,10 @@ final class Gateway implements AutoCloseable {
   }
 
   /** Adds a route that a page shows, with its upstream and its key in place of the page's. */
-  Gateway page(Map<String, Object> shown) {
+  Gateway page(Map<String, Object> example) {
     String from = ROUTES + "[0]";
     String to = ROUTES + "[" + routes++ + "]";
-    shown.forEach((name, value) -> properties.put(name.replace(from, to), value));
+    example.forEach((name, value) -> properties.put(name.replace(from, to), value));
     properties.put(to + ".uri", "http://127.0.0.1:" + upstream.getAddress().getPort());
     return this;
   }

@@ -35,7 +35,7 @@ class GatewayTest {
   private static Gateway gateway;
 
   /** Returns the properties of the route that the page of the client shows. */
-  private static Map<String, Object> shown() throws IOException {
+  private static Map<String, Object> readExample() throws IOException {
     String page = Files.readString(Path.of("../../../docs/clients/java.md"));
     Matcher block = Pattern.compile("(?ms)^```yaml\n(spring\\.cloud.*?)^```$").matcher(page);
     assertTrue(block.find(), "no route");
@@ -97,7 +97,7 @@ class GatewayTest {
                 "100",
                 "redis-rate-limiter.burstCapacity",
                 "40")
-            .page(shown())
+            .page(readExample())
             .start();
   }
 
@@ -116,7 +116,7 @@ class GatewayTest {
   }
 
   @Test
-  void answers_429_with_retry_after_on_the_eleventh_request() {
+  void responds_with_429_and_retry_after_to_the_eleventh_request() {
     int before = gateway.served.get();
     for (int left = 9; left >= 0; left--) {
       HttpResponse<String> response = gateway.get("api", "ada");
@@ -152,7 +152,7 @@ class GatewayTest {
   }
 
   @Test
-  void answers_413_if_a_retry_never_helps() {
+  void responds_with_413_if_a_retry_never_helps() {
     HttpResponse<String> response = gateway.get("never", "ada");
     assertEquals(413, response.statusCode());
     assertEquals("", field(response, "Retry-After"));
@@ -208,7 +208,7 @@ class GatewayTest {
   }
 
   @Test
-  void answers_400_to_a_key_that_is_not_unicode() {
+  void responds_with_400_to_a_key_that_is_not_unicode() {
     RateLimiter<?> limiter = gateway.context.getBean(RateLimiter.class);
     UndecidedException thrown =
         assertThrows(UndecidedException.class, () -> limiter.isAllowed("api", "a\ud800").block());
@@ -226,7 +226,7 @@ class GatewayTest {
   }
 
   @Test
-  void answers_403_without_a_key_and_400_with_an_empty_one() {
+  void responds_with_403_without_a_key_and_400_with_an_empty_one() {
     assertEquals(403, gateway.send("api").statusCode());
     assertEquals(400, gateway.get("api", "").statusCode());
   }
@@ -251,7 +251,7 @@ class GatewayTest {
   }
 
   @Test
-  void refuses_mistakes_when_a_route_is_built() {
+  void rejects_an_invalid_configuration_when_a_route_is_built() {
     Map<String, Map<String, Object>> all =
         Map.ofEntries(
             Map.entry("burst", Map.of("throttle.rate", "1", "throttle.burst", "-1")),

@@ -12,7 +12,7 @@ import redisthrottle.lettuce.Server;
 /** A class of its own: the end of a gateway ends the event loops of all in the process. */
 class OutageTest {
   @Test
-  void answers_503_with_retry_after_without_a_server_if_the_rule_denies() {
+  void responds_with_503_and_retry_after_without_a_server_if_the_rule_denies() {
     Server gone = Server.withModule();
     String[] closed = {"throttle.rate", "10", "throttle.on-error", "deny"};
     try (Gateway failing =

@@ -29,9 +29,10 @@ import redisthrottle.middleware.RequestLimits;
 import redisthrottle.middleware.TakenItems;
 
 /**
- * A filter that limits requests. A request over the limit is answered 429, with {@code Retry-After}
- * and a body of {@code application/problem+json}. So is a {@link DeniedException} that the
- * application throws before the response is committed.
+ * A filter that limits requests. A request over the limit gets a response of status 429, with
+ * {@code Retry-After} and a body of {@code application/problem+json}. The filter responds in the
+ * same way to a {@link DeniedException} that the application throws before the response is
+ * committed.
  *
  * <p>Leases are released when the chain ends: it completes, fails, or is cancelled, as when the
  * client is gone. A permit that arrives after a cancellation is given back. What a response took
@@ -85,33 +86,33 @@ public final class ThrottleWebFilter implements WebFilter {
   }
 
   private Mono<Void> limit(ServerWebExchange exchange, WebFilterChain chain) {
-    CompletableFuture<TakenItems> asked;
+    CompletableFuture<TakenItems> taking;
     try {
       List<Item> items = limits.items(exchange);
       if (items == null) {
         return write(exchange.getResponse(), Problem.noSubject());
       }
-      asked = items.isEmpty() ? null : limits.takeAsync(exchange, items);
+      taking = items.isEmpty() ? null : limits.takeAsync(exchange, items);
     } catch (NoSubjectException e) {
       return write(exchange.getResponse(), Problem.noSubject());
     } catch (RuntimeException e) {
       return fail(exchange, e);
     }
-    if (asked == null) {
-      return run(told(exchange, null), chain);
+    if (taking == null) {
+      return run(mark(exchange, null), chain);
     }
     return Mono.fromFuture(
-            asked.handle(
+            taking.handle(
                 (taken, error) ->
                     error == null ? decided(exchange, chain, taken) : fail(exchange, error)))
         .flatMap(Function.identity())
-        .doFinally(end -> end(asked, end));
+        .doFinally(end -> end(taking, end));
   }
 
   /** Ends what a request took. The cancelled one may have it, get it later, or never. */
-  private static void end(CompletableFuture<TakenItems> asked, SignalType end) {
-    asked.cancel(false);
-    asked.thenAccept(
+  private static void end(CompletableFuture<TakenItems> taking, SignalType end) {
+    taking.cancel(false);
+    taking.thenAccept(
         taken -> {
           if (end == SignalType.CANCEL) {
             taken.keep();
@@ -131,7 +132,7 @@ public final class ThrottleWebFilter implements WebFilter {
         });
   }
 
-  /** Runs the application, and answers a denial that it throws. */
+  /** Runs the application, and responds to a denial that it throws. */
   private Mono<Void> run(ServerWebExchange exchange, WebFilterChain chain) {
     return chain
         .filter(exchange)
@@ -148,7 +149,7 @@ public final class ThrottleWebFilter implements WebFilter {
     exchange.getAttributes().put(DECISION, taken.decision());
     ServerHttpResponse response = exchange.getResponse();
     response.beforeCommit(() -> Mono.fromRunnable(() -> taken.giveBack(status(response))));
-    return run(told(watched(exchange, taken), taken.decision()), chain)
+    return run(mark(watched(exchange, taken), taken.decision()), chain)
         .doOnError(ClientGone::isReportedBy, error -> taken.keep());
   }
 
@@ -196,13 +197,13 @@ public final class ThrottleWebFilter implements WebFilter {
     HttpHeaders fields = response.getHeaders();
     fields.setContentType(MediaType.APPLICATION_PROBLEM_JSON);
     fields.setCacheControl("no-store");
-    // The answer to HEAD has it, too.
+    // The response to HEAD has it, too.
     fields.setContentLength(body.length);
     return response.writeWith(Mono.fromSupplier(() -> response.bufferFactory().wrap(body)));
   }
 
   /** Returns the exchange for the application. The mark of an outer filter stays. */
-  private ServerWebExchange told(ServerWebExchange exchange, @Nullable Decision decision) {
+  private ServerWebExchange mark(ServerWebExchange exchange, @Nullable Decision decision) {
     String name = limits.degradedHeader();
     if (name == null) {
       return exchange;

@@ -16,12 +16,12 @@ final class Redis {
   static Limiter limiter(Server server) {
     Limiter limiter = builder(server.uri()).build();
     Rule probe = Rule.gcra("probe", 1, 1, Duration.ofSeconds(1));
-    Server.await("an answer", () -> !limiter.peek(probe.of("a")).degraded());
+    Server.await("a reply", () -> !limiter.peek(probe.of("a")).degraded());
     return limiter;
   }
 
-  /** Returns a builder of a limiter whose server cannot be reached. */
-  static LimiterBuilder away() {
+  /** Returns a builder of a limiter whose server is unreachable. */
+  static LimiterBuilder unreachable() {
     return builder(RedisURI.create("127.0.0.1", 1));
   }
 

@@ -157,7 +157,7 @@ class ReleaseTest {
   }
 
   @Test
-  void leaves_no_permit_behind_when_many_clients_go_away() throws IOException {
+  void leaves_no_permit_behind_when_many_clients_disconnect() throws IOException {
     Rule jobs = Rule.lease("many", 100, Duration.ofMinutes(1));
     AtomicInteger begun = new AtomicInteger();
     WebFilter counts =

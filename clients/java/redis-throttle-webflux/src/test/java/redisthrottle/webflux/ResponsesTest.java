@@ -11,7 +11,7 @@ import redisthrottle.ResponseCases;
 
 /** Runs the shared responses through the filter in Netty. */
 class ResponsesTest extends ResponseCases<ServerWebExchange, ThrottleWebFilterBuilder> {
-  private static Mono<Void> answer(ServerWebExchange exchange, int status) {
+  private static Mono<Void> respond(ServerWebExchange exchange, int status) {
     exchange.getResponse().setStatusCode(HttpStatusCode.valueOf(status));
     return exchange.getResponse().setComplete();
   }
@@ -21,7 +21,7 @@ class ResponsesTest extends ResponseCases<ServerWebExchange, ThrottleWebFilterBu
     ThrottleWebFilterBuilder builder = ThrottleWebFilter.builder(limiter);
     return onDenied == null
         ? builder
-        : builder.onDenied((exchange, decision) -> answer(exchange, onDenied));
+        : builder.onDenied((exchange, decision) -> respond(exchange, onDenied));
   }
 
   @Override
@@ -36,7 +36,7 @@ class ResponsesTest extends ResponseCases<ServerWebExchange, ThrottleWebFilterBu
         (exchange, chain) -> {
           String degraded = exchange.getRequest().getHeaders().getFirst(degradedHeader);
           served(ThrottleWebFilter.decisionOf(exchange), degraded);
-          return answer(exchange, status);
+          return respond(exchange, status);
         };
     try (Web web = Web.serve(options.build(), application)) {
       return web.get("/", fields);

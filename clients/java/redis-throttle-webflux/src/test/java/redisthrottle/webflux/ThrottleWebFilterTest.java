@@ -58,7 +58,7 @@ class ThrottleWebFilterTest {
   }
 
   @Test
-  void answers_head_with_the_length_of_the_problem() {
+  void responds_to_head_with_the_length_of_the_problem() {
     try (Web web = Web.serve(filter().rule(Rule.fixed("head", 1, DAY)).build())) {
       assertEquals("part", web.get("/").body());
       HttpResponse<String> denied = web.get("/");
@@ -71,7 +71,7 @@ class ThrottleWebFilterTest {
   }
 
   @Test
-  void answers_a_denial_that_the_application_throws() {
+  void responds_to_a_denial_that_the_application_throws() {
     Rule day = Rule.fixed("outside", 9, DAY);
     Rule jobs = Rule.lease("inside", 1, MINUTE);
     WebFilter application =
@@ -96,7 +96,7 @@ class ThrottleWebFilterTest {
   }
 
   @Test
-  void answers_400_without_a_subject() {
+  void responds_with_400_without_a_subject() {
     Rule api = Rule.gcra("no-subject", 1, 1, MINUTE);
     ThrottleWebFilterBuilder options = filter().rule(api);
     options.key(e -> header(e, "X-Key") == null ? e.getAttribute("none").toString() : "\ud800");
@@ -161,9 +161,9 @@ class ThrottleWebFilterTest {
   void takes_once_under_each_of_two_nested_filters() {
     Rule wide = Rule.fixed("wide", 5, DAY);
     Rule small = Rule.fixed("small", 1, DAY);
-    try (Limiter away = Redis.away().build()) {
+    try (Limiter unreachable = Redis.unreachable().build()) {
       ThrottleWebFilter marks =
-          ThrottleWebFilter.builder(away)
+          ThrottleWebFilter.builder(unreachable)
               .rule(Rule.gcra("marks", 1, 1, MINUTE))
               .degradedHeader(DEGRADED)
               .build();
@@ -185,8 +185,8 @@ class ThrottleWebFilterTest {
   }
 
   @Test
-  void answers_failures_500_or_as_the_application_wants() {
-    Limiter closed = Redis.away().build();
+  void responds_to_failures_with_500_or_by_the_function_of_the_application() {
+    Limiter closed = Redis.unreachable().build();
     Rule api = Rule.gcra("api", 1, 1, MINUTE);
     ThrottleWebFilterBuilder options = ThrottleWebFilter.builder(closed).rule(api);
     try (LogLines lines = LogLines.of("redisthrottle.webflux");

@@ -40,7 +40,7 @@ final class Web implements AutoCloseable {
   private final DisposableServer server;
 
   private Web(WebFilter... filters) {
-    var handler = WebHttpHandlerBuilder.webHandler(this::answer).filters(all -> add(all, filters));
+    var handler = WebHttpHandlerBuilder.webHandler(this::respond).filters(all -> add(all, filters));
     server =
         HttpServer.create()
             .runOn(loop)
@@ -58,7 +58,7 @@ final class Web implements AutoCloseable {
     return new Web(filters);
   }
 
-  private Mono<Void> answer(ServerWebExchange exchange) {
+  private Mono<Void> respond(ServerWebExchange exchange) {
     served.add(exchange);
     ServerHttpResponse response = exchange.getResponse();
     return switch (exchange.getRequest().getPath().value()) {
@@ -79,7 +79,7 @@ final class Web implements AutoCloseable {
     };
   }
 
-  /** Answers 400 if a body cannot be read. */
+  /** Responds with 400 if a body cannot be read. */
   private static Mono<Void> refusing(ServerHttpResponse response, Flux<?> body) {
     return body.then()
         .onErrorResume(

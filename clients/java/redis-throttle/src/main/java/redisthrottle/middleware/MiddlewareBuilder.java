@@ -80,8 +80,8 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
   /**
    * Sets the function that returns the subject of a request, such as its API key, or the {@code
    * keyOf} of the framework's filter, which joins several headers. A request whose subject is null,
-   * empty or not Unicode is answered 400, unless there is an {@link #anonymous} rule; the same if
-   * the function throws, which is logged. The default is the client's address.
+   * empty or not Unicode gets the status 400, unless there is an {@link #anonymous} rule; the same
+   * if the function throws, which is logged. The default is the client's address.
    */
   public B key(Function<R, @Nullable String> key) {
     options.key = present("key", key);
@@ -90,7 +90,8 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
 
   /**
    * Sets the function that returns the units of a request, from 0 to 10^12. The default is 1. Rules
-   * that take no cost ignore it. A request with other units is answered 400; the first is logged.
+   * that take no cost ignore it. A request with other units gets the status 400; the first is
+   * logged.
    */
   public B cost(ToLongFunction<R> cost) {
     options.cost = present("cost", cost);
@@ -140,8 +141,8 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
   }
 
   /**
-   * Sets the name of a request header that tells the application that {@code onError} decided. Its
-   * value is then 1. A value from the client is removed.
+   * Sets the name of a request header that reports to the application that {@code onError} decided.
+   * Its value is then 1. A value from the client is removed.
    */
   public B degradedHeader(String name) {
     if (!KeyParts.isName(name)) {

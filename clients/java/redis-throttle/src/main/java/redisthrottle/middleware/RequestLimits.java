@@ -201,8 +201,8 @@ public final class RequestLimits<R> {
   }
 
   /**
-   * Returns the name of the request header that tells the application that {@code onError} decided;
-   * null without one.
+   * Returns the name of the request header that reports to the application that {@code onError}
+   * decided; null without one.
    */
   public @Nullable String degradedHeader() {
     return options.degradedHeader;

@@ -109,18 +109,18 @@ public final class TakenItems {
 
     <T> CompletableFuture<TakenItems> begun(
         CompletionStage<T> call, Function<T, TakenItems> taken) {
-      CompletableFuture<T> asked = call.toCompletableFuture();
+      CompletableFuture<T> future = call.toCompletableFuture();
       CompletableFuture<TakenItems> result = new CompletableFuture<>();
       // It has no effect on a call that has ended.
-      result.whenComplete((items, error) -> asked.cancel(false));
-      asked.whenComplete(
-          (answer, error) -> {
+      result.whenComplete((items, error) -> future.cancel(false));
+      future.whenComplete(
+          (value, error) -> {
             if (error instanceof DeniedException denied) {
               result.complete(ended(denied.decision()));
             } else if (error != null) {
               result.completeExceptionally(error);
             } else {
-              TakenItems all = taken.apply(answer);
+              TakenItems all = taken.apply(value);
               if (!result.complete(all)) {
                 all.release();
               }
