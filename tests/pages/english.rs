@@ -1,26 +1,68 @@
-//! Checks the English of pages and comments: phrases that must not appear, and the first word of
-//! doc comments.
+//! Checks the English of pages, comments and names: phrases that must not appear, the first word of
+//! doc comments, and words that no function's name contains.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 /// Phrases that must not appear in pages and comments, each with a replacement.
-const PHRASES: [(&str, &str); 14] = [
+const PHRASES: [(&str, &str); 31] = [
     ("anew", "again, from the start"),
+    ("answers with", "replies with, responds with"),
+    ("are answered", "get a reply"),
+    ("are asked", "are called, are queried"),
+    ("are away", "are down, are unreachable"),
+    ("are told", "get, receive"),
     ("as if it had never been", "counts as new"),
+    ("asks again", "calls again"),
+    ("asks the server", "calls the server"),
     ("beside it", "next to it, compared with it"),
+    ("does not answer", "does not reply, is unreachable"),
     ("in the shadow", "in shadow mode"),
-    ("nobody asks", "no caller asks"),
+    ("is answered", "gets a reply"),
+    ("is asked", "is called, is queried"),
+    ("is away", "is down, is unreachable"),
+    ("is told", "gets, receives"),
+    ("no answer", "no reply, no response"),
+    ("nobody asks", "no caller checks"),
     ("nobody waits", "no caller waits"),
+    ("not answered", "without a reply"),
     ("not without the module", "needs the module"),
     ("of ours", "the module's"),
     ("so many", "N, a number of"),
     ("somebody else", "another client, another module"),
+    ("tells whether", "reports whether"),
     ("that is none", "that is not"),
     ("to be had", "available"),
+    ("told apart", "distinguished"),
     ("who asks", "a caller"),
     ("whoever", "a caller, a client"),
+    ("without an answer", "without a reply, without the server"),
+];
+
+/// Words that the name of a function must not contain, each with a replacement. A function has a
+/// verb or a noun of the field as its name, and a test has a sentence in the present tense.
+const NAME_WORDS: [(&str, &str); 7] = [
+    ("answer", "reply, response, decision"),
+    ("answered", "replied, responded, decided"),
+    ("answers", "replies, responds, decides"),
+    ("asked", "called, sent, requested"),
+    ("made", "new, build, create"),
+    ("shown", "format, render, displayed"),
+    ("told", "report, log"),
+];
+
+/// Functions that keep such a word in their name, because it is public: the beginning of a path,
+/// and the name.
+const NAME_EXCEPTIONS: [(&str, &str); 7] = [
+    // A method of asyncio's protocols.
+    ("benches/clients/proxy.py", "connection_made"),
+    ("clients/java/redis-throttle-servlet/src/main/", "answer"),
+    ("clients/java/redis-throttle-webflux/src/main/", "answer"),
+    ("clients/java/redis-throttle/src/main/java/redisthrottle/FakeServer.java", "answer"),
+    ("clients/node/src/testing.ts", "answer"),
+    ("clients/node/src/web/express.ts", "answerDenied"),
+    ("clients/node/src/web/express.ts", "answerDeniedMiddleware"),
 ];
 
 /// Words with which a doc comment must not open.
@@ -162,6 +204,116 @@ fn openings(path: &str, text: &str) -> (usize, Vec<String>) {
     (count, bad)
 }
 
+/// Returns the identifier with which a text begins, if `follows` accepts the text after it.
+fn identifier(text: &str, follows: impl Fn(&str) -> bool) -> Option<&str> {
+    let text = text.trim_start();
+    let is_part = |char: char| char.is_alphanumeric() || char == '_';
+    let end = text.find(|char| !is_part(char)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    (!name.is_empty() && follows(rest)).then_some(name)
+}
+
+/// Returns the name of the method that a line of Java, TypeScript or JavaScript declares. Such a
+/// line has a type or a modifier before the name, or, in a script, a body after the parameters.
+fn method<'line>(line: &'line str, ending: &str) -> Option<&'line str> {
+    const STATEMENTS: [&str; 8] =
+        ["assert", "await", "case", "else", "new", "return", "throw", "yield"];
+    let (before, rest) = line.split_once('(')?;
+    let is_declared = |word: &str| {
+        let may = |char: char| char.is_alphanumeric() || "_<>[],.?@&#*".contains(char);
+        word.chars().all(may) && !STATEMENTS.contains(&word)
+    };
+    let mut words: Vec<_> = before.split_whitespace().collect();
+    let last = words.pop()?.trim_start_matches(['#', '*']);
+    let name = last.split('<').next()?;
+    let is_name = identifier(name, str::is_empty).is_some();
+    let has_body = rest.trim_end().ends_with('{') && !rest.contains("=>");
+    let is_method = if ending == "java" { !words.is_empty() } else { has_body };
+    (is_name && is_method && words.into_iter().all(is_declared)).then_some(name)
+}
+
+/// Returns the names of the functions and methods that a file declares, each with its line.
+fn functions<'text>(path: &str, text: &'text str) -> Vec<(usize, &'text str)> {
+    let ending = path.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let keyword = match ending {
+        "rs" => "fn ",
+        "py" | "pyi" => "def ",
+        "go" => "func ",
+        "js" | "mjs" | "ts" => "function",
+        "java" => "\0",
+        _ => return Vec::new(),
+    };
+    let opens = |rest: &str| rest.starts_with(['(', '<', '[']);
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with(['*', '#', '/']) {
+            continue;
+        }
+        let mut names: Vec<_> = line
+            .match_indices(keyword)
+            .filter(|(start, _)| !line[..*start].ends_with(|char: char| char.is_alphanumeric()))
+            .filter_map(|(start, _)| {
+                let rest = &line[start + keyword.len()..];
+                if !keyword.ends_with(' ') && !rest.starts_with([' ', '*']) {
+                    return None;
+                }
+                let rest = rest.trim_start_matches('*');
+                // A method in Go has its receiver before the name.
+                let receiver = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+                identifier(receiver.map_or(rest, |(_, rest)| rest), opens)
+            })
+            .collect();
+        if names.is_empty() && ["java", "js", "mjs", "ts"].contains(&ending) {
+            names.extend(method(line, ending));
+        }
+        found.extend(names.into_iter().map(|name| (at + 1, name)));
+    }
+    found
+}
+
+/// Returns the words of a name in snake or camel case, in lower case.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for char in name.chars() {
+        if char == '_' || char.is_uppercase() && was_lower {
+            words.push(String::new());
+        }
+        was_lower = char.is_lowercase() || char.is_numeric();
+        if char != '_' {
+            words.last_mut().expect("a word").extend(char.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[test]
+fn names_of_functions_contain_no_unwanted_word() {
+    let (mut count, mut found) = (0, Vec::new());
+    let mut unused: Vec<_> = NAME_EXCEPTIONS.into();
+    for (path, text) in &sources() {
+        for (at, name) in functions(path, text) {
+            count += 1;
+            let words = words_of(name);
+            let Some((word, instead)) =
+                NAME_WORDS.into_iter().find(|(word, _)| words.iter().any(|found| found == word))
+            else {
+                continue;
+            };
+            let is_it = |(folder, kept): &(&str, &str)| path.starts_with(folder) && name == *kept;
+            unused.retain(|exception| !is_it(exception));
+            if !NAME_EXCEPTIONS.iter().any(is_it) {
+                found.push(format!("{path}:{at}: {name}: {word} (write: {instead})"));
+            }
+        }
+    }
+    assert!(count > 10_000, "{count}");
+    assert!(found.is_empty(), "{} names:\n{}", found.len(), found.join("\n"));
+    assert!(unused.is_empty(), "no such function: {unused:?}");
+}
+
 #[test]
 fn pages_and_comments_contain_no_unwanted_phrase() {
     let sources = sources();
@@ -213,6 +365,28 @@ fn openings_are_counted_and_only_bool_fields_may_open_with_whether() {
     let (count, bad) = openings("a.rs", text);
     assert_eq!(count, 4);
     assert_eq!(bad, ["a.rs:1: What.", "a.rs:7: Whether."]);
+}
+
+#[test]
+fn functions_are_found_in_every_language_and_calls_are_not() {
+    let names = |path: &str, text: &str| {
+        let found = functions(path, text).into_iter().map(|(_, name)| name.to_owned());
+        found.collect::<Vec<_>>().join(" ")
+    };
+    let rust = "// fn no()\npub const fn a<T>() {}\nfn b(c: fn(u8)) { d(); }\n";
+    assert_eq!(names("a.rs", rust), "a b");
+    assert_eq!(names("a.py", "async def a(b):\n    c(d)\n    def e(): pass\n"), "a e");
+    let go = "func a(b int) {\n\tc()\n}\nfunc (r *R[T]) d() {}\nfunc e[T any](f T) {}\n";
+    assert_eq!(names("a.go", go), "a d e");
+    let script = "function* a(b) {\n  c(d);\n}\nconst e = (f) => {\n  async g(h) {\n  i(() => {\n";
+    assert_eq!(names("a.ts", script), "a g");
+    let java = "  void a(int b) {\n    return c(b);\n    int d = e(b);\n    f.g(b);\n  \
+                private static Map<String, T> h(\n    new I(b);\n  A i() {}\n";
+    assert_eq!(names("A.java", java), "a h i");
+    assert_eq!(
+        words_of("TestOne_twoThree_HTTP4Five"),
+        ["test", "one", "two", "three", "http4", "five"]
+    );
 }
 
 #[test]
