@@ -315,7 +315,7 @@ mod tests {
         use ::log::{Level::*, Log as _};
         let table = [
             (Error, "redis_throttle_client", true),
-            (Warn, "redis_throttle_client::unanswered", true),
+            (Warn, "redis_throttle_client::calls::error_log", true),
             (Info, "redis_throttle_client", false),
             (Warn, "rustls", false),
         ];
