@@ -123,9 +123,9 @@ public final class Admission extends Guard implements AutoCloseable {
    * Ends the admission: releases leases, commits reservations that were settled and cancels the
    * others, and charges or refunds plain rules that were settled. It returns after the first
    * attempt of each and never throws: what failed is counted in {@link Counters#unsettled}.
-   * Releases, commits and cancellations without a reply are repeated until the ttl is over or the
-   * limiter is closed. A second call waits for the first. If the thread is interrupted, the ends go
-   * on and the flag stays set.
+   * Releases, commits and cancellations without a final reply are repeated until the ttl is over or
+   * the limiter is closed. A second call waits for the first. If the thread is interrupted, the
+   * ends go on and the flag stays set.
    */
   @Override
   public void close() {

@@ -39,7 +39,7 @@ final class Breaker {
     isProbing = false;
   }
 
-  /** Closes the breaker: the node has replied. */
+  /** Closes the breaker: the node has sent a final reply. */
   void succeeded() {
     failures = 0;
   }

@@ -26,7 +26,7 @@ import org.jspecify.annotations.Nullable;
  * @param rows the decisions of the rules of a call with several, in order; otherwise empty
  * @param deciding the index of the row that decided
  * @param source the maker of the decision
- * @param error the reason that there was no reply, if {@link OnError} decided; otherwise null
+ * @param error the reason that there was no final reply, if {@link OnError} decided; otherwise null
  */
 public record Decision(
     boolean allowed,
@@ -56,7 +56,7 @@ public record Decision(
     return error != null;
   }
 
-  /** Returns the reason that there was no reply; null unless degraded. */
+  /** Returns the reason that there was no final reply; null unless degraded. */
   public @Nullable Reason reason() {
     return error == null ? null : error.reason();
   }

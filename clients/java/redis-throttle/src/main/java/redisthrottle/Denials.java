@@ -224,10 +224,10 @@ final class Denials {
 
   /**
    * Remembers the server's last denial of each key. It denies further calls under pressure and
-   * without a reply, and afterwards the local limiter continues with its key.
+   * without a final reply, and afterwards the local limiter continues with its key.
    */
   static final class LastDenials {
-    /** The longest time for which a denial is used in place of a reply. */
+    /** The longest time for which a denial is used in place of a final reply. */
     private static final Duration LONGEST = Duration.ofHours(1);
 
     private final Loop loop;
@@ -305,8 +305,8 @@ final class Denials {
     /**
      * Returns the denial of a call by what is known of its keys, or null.
      *
-     * @param unavailable the reason that there is no reply; null for a call under pressure, which
-     *     only a young denial denies
+     * @param unavailable the reason that there is no final reply; null for a call under pressure,
+     *     which only a young denial denies
      */
     @Nullable Decision denial(List<Keyed> all, @Nullable UnavailableException unavailable) {
       if (denials.isEmpty()) {

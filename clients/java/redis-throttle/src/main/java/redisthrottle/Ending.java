@@ -38,7 +38,7 @@ final class Ending {
   /** The result of an attempt. */
   private record Attempt(
       long calledAt, @Nullable Decision decision, @Nullable RuntimeException error) {
-    /** Returns true if the server replied, even with a rejection. */
+    /** Returns true after a final reply, even if that is a rejection. */
     boolean isFinal() {
       return !(error instanceof UnavailableException);
     }
@@ -90,7 +90,9 @@ final class Ending {
     return noted(exchange.sendHeld(call, node -> node.renewalSlots, until, signal), keyed, read);
   }
 
-  /** Releases a lease. Like all ends, it ends after the first attempt, also without a reply. */
+  /**
+   * Releases a lease. Like all ends, it ends after the first attempt, also without a final reply.
+   */
   CompletableFuture<Boolean> release(Keyed keyed, long until, boolean isCounted) {
     return sendUntilReplied(
         new End(EventKind.LEASE, Words.release(keyed), keyed, until, isCounted, null));
@@ -300,7 +302,7 @@ final class Ending {
             CompletableFuture.failedFuture(events.noteRejection(error, List.of(keyed), calledAt)));
   }
 
-  /** Ends the repetitions. From now on an end without a reply is counted and reported. */
+  /** Ends the repetitions. From now on an end without a final reply is counted and reported. */
   void close() {
     closed.abort();
   }

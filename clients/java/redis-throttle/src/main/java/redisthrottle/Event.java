@@ -8,7 +8,7 @@ import org.jspecify.annotations.Nullable;
  * Reports a decision, a charge, a refund, the end of an item of an admission, or a rejection.
  *
  * @param kind the kind of the event
- * @param decision null if the call was rejected, or got no reply at the end of an admission
+ * @param decision null if the call was rejected, or got no final reply at the end of an admission
  * @param rule the rule that decided; of a rejected call, its first
  * @param keyHash 16 hexadecimal digits of the subject's HMAC, under the limiter's secret or a
  *     random key of the process

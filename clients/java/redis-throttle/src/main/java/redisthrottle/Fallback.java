@@ -8,7 +8,7 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Event.EventKind;
 
-/** Decides calls, also without a reply: by a known denial, or by their {@link OnError}. */
+/** Decides calls, also without a final reply: by a known denial, or by their {@link OnError}. */
 final class Fallback {
   private final Events events;
   private final Loop loop;
@@ -25,7 +25,7 @@ final class Fallback {
   }
 
   /**
-   * Decides a call. Without a reply a known denial decides, and else {@link OnError}.
+   * Decides a call. Without a final reply a known denial decides, and else {@link OnError}.
    *
    * @param isKnown true if denials of the call are remembered
    */
@@ -141,7 +141,7 @@ final class Fallback {
     return Draft.of(plain).retryAfter(after).would(isAllowed, after).done();
   }
 
-  /** Gives units back that this process granted without a reply, for a reason. */
+  /** Gives units back that this process granted without a final reply, for a reason. */
   void refundLocal(Keyed keyed, Reason reason) {
     Local.Share share = shareOf(keyed, reason, true);
     if (share != null) {

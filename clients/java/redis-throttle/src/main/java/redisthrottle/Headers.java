@@ -14,7 +14,7 @@ final class Headers {
    * What the fields report of a decision.
    *
    * @param retryAfter null if a retry never helps
-   * @param isError true if there was no reply
+   * @param isError true if there was no final reply
    */
   record Row(
       String name,

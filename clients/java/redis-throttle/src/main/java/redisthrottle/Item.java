@@ -58,7 +58,7 @@ public final class Item {
    */
   public Item cost(long units) {
     if (ttl != null) {
-      throw invalid("cost", "no cost beside the reservation of " + rule.name());
+      throw invalid("cost", "no cost next to the reservation of " + rule.name());
     }
     Checks.integer("cost", units, 0, UNITS_MAX);
     return new Item(rule, subject, units, true, leave, null, isPartial);
@@ -105,7 +105,7 @@ public final class Item {
       throw invalid("rule", "fixed, quota or a policy; " + rule.name() + " is not");
     }
     if (hasCost) {
-      throw invalid("reserve", "no reservation beside the cost of " + rule.name());
+      throw invalid("reserve", "no reservation next to the cost of " + rule.name());
     }
     Checks.integer("reserve", units, 0, UNITS_MAX);
     return new Item(rule, subject, units, false, leave, Checks.duration("ttl", ttl), isPartial);

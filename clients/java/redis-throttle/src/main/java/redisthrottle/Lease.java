@@ -51,7 +51,7 @@ public final class Lease extends Guard implements AutoCloseable {
    * Renews the permit for another ttl. A lease renews itself: call it only to learn the result.
    *
    * @return false if the lease is lost or released: stop the work then
-   * @throws UnavailableException without a reply
+   * @throws UnavailableException without a final reply
    * @throws CommandRejectedException if the server rejects it
    */
   public boolean renew() {
@@ -64,9 +64,9 @@ public final class Lease extends Guard implements AutoCloseable {
   }
 
   /**
-   * Releases the permit. Later calls wait for the first. If the server sends no reply, the call
-   * returns and the release is repeated until the ttl is over or the limiter is closed. It never
-   * throws; if the thread is interrupted, the release goes on and the flag stays set.
+   * Releases the permit. Later calls wait for the first. Without a final reply, the call returns
+   * and the release is repeated until the ttl is over or the limiter is closed. It never throws; if
+   * the thread is interrupted, the release goes on and the flag stays set.
    */
   @Override
   public void close() {

@@ -114,7 +114,8 @@ public final class Limiter implements AutoCloseable {
    * System.out.println(limiter.refund(api.of("user:42").cost(3)).remaining()); // 8
    * }</pre>
    *
-   * @throws UnavailableException without a reply; the refund may have run, so do not repeat it
+   * @throws UnavailableException without a final reply; the refund may have run, so do not repeat
+   *     it
    */
   public Decision refund(Item item) {
     return refund(item, CallOptions.NONE);
@@ -144,7 +145,8 @@ public final class Limiter implements AutoCloseable {
    * System.out.println(limiter.check(tokens.of("acme")).retryAfter()); // PT30.06S
    * }</pre>
    *
-   * @throws UnavailableException without a reply; the charge may have run, so do not repeat it
+   * @throws UnavailableException without a final reply; the charge may have run, so do not repeat
+   *     it
    */
   public Decision charge(Item item) {
     return charge(item, CallOptions.NONE);
@@ -169,7 +171,7 @@ public final class Limiter implements AutoCloseable {
    * Deletes the state of the item's subject under its rule.
    *
    * @return true if there was one
-   * @throws UnavailableException without a reply
+   * @throws UnavailableException without a final reply
    */
   public boolean forget(Item item) {
     return forget(item, CallOptions.NONE);
@@ -194,7 +196,7 @@ public final class Limiter implements AutoCloseable {
    * Denies all calls of the item's subject under its rule for a time, from 1 ms to 366 days, which
    * replaces the state. {@link #forget(Item)} ends it.
    *
-   * @throws UnavailableException without a reply
+   * @throws UnavailableException without a final reply
    */
   public void block(Item item, Duration duration) {
     block(item, duration, CallOptions.NONE);
@@ -418,7 +420,7 @@ public final class Limiter implements AutoCloseable {
    * The first dial of a program loads the driver's classes, which may take seconds. So this waits
    * for up to 5 s, or the time-out if that is longer. A refused dial ends it at once.
    *
-   * @throws UnavailableException without a reply
+   * @throws UnavailableException without a final reply
    */
   public Backend ready() {
     return entry.sync(steps.ready());

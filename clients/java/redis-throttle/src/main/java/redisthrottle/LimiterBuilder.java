@@ -62,7 +62,7 @@ public final class LimiterBuilder {
     return this;
   }
 
-  /** Sets the decision on calls without a reply; {@link OnError#ALLOW} by default. */
+  /** Sets the decision on calls without a final reply; {@link OnError#ALLOW} by default. */
   public LimiterBuilder onError(OnError onError) {
     options.onError = Checks.present("onError", onError);
     return this;
@@ -88,7 +88,7 @@ public final class LimiterBuilder {
 
   /**
    * Sets the number of keys whose last denial is remembered, to deny further calls in a rush and
-   * without a reply; 10,000 by default, and 0 for none.
+   * without a final reply; 10,000 by default, and 0 for none.
    */
   public LimiterBuilder knownDenials(int keys) {
     options.knownDenials = count("knownDenials", keys, 0);

@@ -48,8 +48,8 @@ final class Local {
    * Takes from all rules or from none. If one denies, the rows of the others are those of a call
    * that takes nothing.
    *
-   * @param unavailable the reason that there is no reply; null for a server that decides by this
-   *     limiter
+   * @param unavailable the reason that there is no final reply; null for a server that decides by
+   *     this limiter
    * @param isDenied true if a rule that is not decided here denies
    * @param isPeek true if nothing is taken
    */

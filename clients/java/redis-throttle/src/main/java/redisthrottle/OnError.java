@@ -1,6 +1,6 @@
 package redisthrottle;
 
-/** The decision on calls without a reply of the server. */
+/** The decision on calls without a final reply. */
 public enum OnError {
   /** Allows the call. It is the default. */
   ALLOW,

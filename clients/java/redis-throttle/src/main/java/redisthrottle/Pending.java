@@ -363,7 +363,7 @@ final class Pending extends RunClock.Due {
         : Errors.beginsWith(error, "READONLY", "MASTERDOWN");
   }
 
-  /** Ends the call without a reply. Returns false if it has ended. */
+  /** Ends the call without a final reply. Returns false if it has ended. */
   boolean lose(RuntimeException error) {
     if (!end()) {
       return false;

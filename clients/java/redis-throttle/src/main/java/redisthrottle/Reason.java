@@ -3,8 +3,8 @@ package redisthrottle;
 import java.util.Locale;
 
 /**
- * The reason that there is no reply. Unless it is {@link #SERVER}, a call that was sent may have
- * run.
+ * The reason that there is no final reply. Unless it is {@link #SERVER}, a call that was sent may
+ * have run.
  */
 public enum Reason {
   /** The node is silent. */

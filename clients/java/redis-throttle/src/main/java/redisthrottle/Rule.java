@@ -229,7 +229,7 @@ public sealed class Rule permits FixedRule, SlidingLogRule, QuotaRule, PolicyRul
     return definition.takesCost();
   }
 
-  /** Returns the rule with its own decision on calls without a reply. */
+  /** Returns the rule with its own decision on calls without a final reply. */
   public final Rule onError(OnError onError) {
     definition.checkLocal(Checks.present("onError", onError));
     Definition.Choices old = definition.choices;

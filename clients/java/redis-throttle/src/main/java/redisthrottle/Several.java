@@ -182,7 +182,8 @@ final class Several {
   }
 
   /**
-   * Leaves the queue of a leaky bucket, and denies the call. Without a reply its place stays taken.
+   * Leaves the queue of a leaky bucket, and denies the call. Without a final reply its place stays
+   * taken.
    */
   private CompletableFuture<Decision> tooLate(
       Item item, Decision d, boolean hasPlace, Signal signal) {

@@ -8,7 +8,7 @@ public enum Source {
   SERVER,
   /** This process decided: by a prefetched permit, the denial cache or {@link OnError#LOCAL}. */
   LOCAL,
-  /** The rule's {@link OnError} decided, because there was no reply. */
+  /** The rule's {@link OnError} decided, because there was no final reply. */
   ERROR;
 
   /** Returns the name that all clients use, such as {@code server}. */

@@ -3,9 +3,9 @@ package redisthrottle;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Thrown by calls that {@link OnError} does not decide, if there is no reply. One that a blocking
- * method throws has the stack trace of its caller. {@link Decision#error} has none, because it
- * would cost more than the call.
+ * Thrown by calls without a final reply, which is a decision or a rejection, unless {@link OnError}
+ * decides them. One that a blocking method throws has the stack trace of its caller. {@link
+ * Decision#error} has none, because it would cost more than the call.
  */
 public final class UnavailableException extends RuntimeException {
   private static final String UNSENT = "not sent: ";
@@ -40,7 +40,7 @@ public final class UnavailableException extends RuntimeException {
     return new UnavailableException(reason, String.valueOf(getMessage()), getCause(), isSent, true);
   }
 
-  /** Returns the reason that there is no reply. */
+  /** Returns the reason that there is no final reply. */
   public Reason reason() {
     return reason;
   }

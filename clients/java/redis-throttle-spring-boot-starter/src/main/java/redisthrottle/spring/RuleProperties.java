@@ -35,7 +35,7 @@ import redisthrottle.OnError;
  * @param ttl Time after which a permit of a lease expires unless it is renewed.
  * @param variants Names of policies that are looked up before the rule's.
  * @param fallback Rule that applies if the server has no such policy.
- * @param onError Decision on calls without a reply.
+ * @param onError Decision on calls without a final reply.
  * @param localShare Share of the limit that this process allows under on-error local.
  * @param prefetch Permits that one call fetches.
  * @param counts Responses that count: others give their units back.

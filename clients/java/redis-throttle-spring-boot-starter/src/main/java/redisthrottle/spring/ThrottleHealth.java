@@ -20,8 +20,8 @@ final class ThrottleHealth implements HealthIndicator {
   /**
    * Makes the indicator.
    *
-   * @param failsClosed true if a rule denies calls without a reply: the application then is down.
-   *     Otherwise its state is unknown, which leaves it in service.
+   * @param failsClosed true if a rule denies calls without a final reply: the application then is
+   *     down. Otherwise its state is unknown, which leaves it in service.
    */
   ThrottleHealth(Limiter limiter, Duration timeout, boolean failsClosed) {
     this.limiter = limiter;

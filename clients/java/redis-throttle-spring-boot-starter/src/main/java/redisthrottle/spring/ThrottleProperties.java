@@ -20,7 +20,7 @@ import redisthrottle.OnError;
  * @param timeout The most that a call takes in all, from 1ms to 1h. The default is 1s.
  * @param silence Time after which a server that sends nothing is unresponsive. The default is
  *     100ms, or the timeout if only that is set.
- * @param onError Decision on calls without a reply.
+ * @param onError Decision on calls without a final reply.
  * @param maxInFlight Maximum number of commands sent to a node and without a reply.
  * @param maxWaiting Maximum number of calls in line for a node.
  * @param knownDenials Number of keys whose last denial is remembered.

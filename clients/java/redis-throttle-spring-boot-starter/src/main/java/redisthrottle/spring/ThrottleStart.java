@@ -11,7 +11,7 @@ import redisthrottle.Limiter;
 
 /**
  * Connects to the server while the application starts, so that its first requests are decided there
- * although the first dial of a program takes longer than a call may. Without a reply the
+ * although the first dial of a program takes longer than a call may. Without a final reply the
  * application starts nevertheless.
  */
 final class ThrottleStart implements SmartInitializingSingleton {

@@ -71,7 +71,7 @@ record Limit(
   Map<String, String> fields(Decision d) {
     Map<String, String> fields = new HashMap<>(d.headers(styles, Instant.now()));
     if (spring != null) {
-      // Spring's limiter writes -1 without a reply.
+      // Spring's limiter writes -1 without a final reply.
       long left = d.source() == Source.ERROR ? -1 : d.remaining();
       fields.put(RedisRateLimiter.REMAINING_HEADER, Long.toString(left));
       long burst = d.limit() > 0 || isZero ? d.limit() : rule.limit();

@@ -295,7 +295,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
       return this;
     }
 
-    /** Sets the decision on calls without a reply. The default is that of the limiter. */
+    /** Sets the decision on calls without a final reply. The default is that of the limiter. */
     public Config setOnError(OnError onError) {
       this.onError = onError;
       return this;
@@ -337,7 +337,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
         throw invalid("rate", "1 or more, because a burst that never returns is no rate");
       }
       if (periodOfRate != null && period != null) {
-        throw invalid("period", "none beside the rate's own");
+        throw invalid("period", "none next to the rate's own");
       }
       Duration given = period == null ? Duration.ofSeconds(1) : period;
       Duration any = periodOfRate == null ? given : periodOfRate;

@@ -44,9 +44,9 @@ public final class ThrottleWebFilterBuilder
 
   /**
    * Sets the function that responds to requests that could not be decided: the server rejected the
-   * command, the limiter is closed, or a function returned a wrong value. A call without a reply is
-   * no failure: the rule's {@code onError} decides. By default the failure is logged, and the
-   * response has the status 500.
+   * command, the limiter is closed, or a function returned a wrong value. A call without a final
+   * reply is no failure: the rule's {@code onError} decides. By default the failure is logged, and
+   * the response has the status 500.
    */
   public ThrottleWebFilterBuilder onFailure(OnFailure onFailure) {
     this.onFailure = present("onFailure", onFailure);
